@@ -22,7 +22,8 @@ HEAD = """# Walks through the files
 
 What one warm operation enters, in the order of the first call, as Python's profiler sees it: each
 file of the package with its first line. Threads of replicas and processes are not followed, and a
-compiled step of JAX runs without the layers. `python -m benchmarks.walks` writes this page.
+compiled step of JAX runs without the layers. PyTorch's layers and losses are its own; on Chainer
+the forward pass goes through those of `nn`. `python -m benchmarks.walks` writes this page.
 """
 DEVICES = {"torch": "cpu", "chainer": "@numpy", "jax": "cpu"}
 Walk = Callable[[], object]

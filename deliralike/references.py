@@ -28,6 +28,8 @@ class References:
 
     Attributes:
         names: The name of each place, such as ``beta`` or ``config.beta``.
+        reads: For each place, a function that returns what it holds now; None where there is
+            nothing any more.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class References:
                 calls, are followed, but for attributes of the networks.
         """
         self.names: list[str] = []
-        self._reads: list[Callable[[], Any]] = []
+        self.reads: list[Callable[[], Any]] = []
         self._is_whole = is_whole
         self._code_names: set[str] = set()
         self._objects: dict[int, tuple[str, Any]] = {}  # by id
@@ -62,10 +64,6 @@ class References:
             for name, value in list(self._objects.values()):
                 self._visit_methods(name, type(value))
                 self._visit_attributes(name, value)
-
-    def values(self) -> list[Any]:
-        """What the places hold now; None where there is nothing any more."""
-        return [read() for read in self._reads]
 
     def _visit(self, name: str, value: Any, is_called: bool = False) -> None:
         key = (id(value), is_called)
@@ -136,7 +134,7 @@ class References:
         if isinstance(value, type | type(sys)):
             return
         self.names.append(name)
-        self._reads.append(read)
+        self.reads.append(read)
         self._visit(name, value, is_called and isinstance(value, FunctionType))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import sys
-import sysconfig
 import threading
 from collections.abc import (
     Callable,
@@ -22,6 +21,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from deliralike.backends.native_calls import Follower, Table
+from deliralike.references import is_user_code
 
 # known functions and what takes their places, by the id of the function
 Replacements = Mapping[int, tuple[Any, Callable[..., Any]]]
@@ -177,9 +177,10 @@ def _holders(
         yield space, dict(vars(space))
     classes = {cls for block in blocks for cls in type(block).__mro__}
     names = {cls.__module__ for cls in classes}
-    own = {name for name in sys.modules if _is_of_user(name)}
-    for name in own | {name for name in names if not _is_framework(name)}:
-        if isinstance(sys.modules.get(name), ModuleType):
+    names |= set(filter(_is_of_user, sys.modules))
+    for name in names:
+        is_module = isinstance(sys.modules.get(name), ModuleType)
+        if is_module and not _is_framework(name):
             yield vars(sys.modules[name]), vars(sys.modules[name])
     for cls in classes:
         if not _is_framework(cls.__module__):
@@ -206,18 +207,7 @@ def _is_framework(name: str) -> bool:
     return name.partition(".")[0] in _FRAMEWORKS
 
 
-@functools.cache
-def _is_of_user(name: str) -> bool:
-    """Return whether a module is a user's own: neither installed nor of Python."""
-    if name == "__main__":
-        return True
-    module = sys.modules.get(name)
-    path = vars(module).get("__file__") if isinstance(module, ModuleType) else None
-    return (
-        path is not None and not _is_framework(name) and not path.startswith(_INSTALLED)
-    )
-
-
+_is_of_user = functools.cache(is_user_code)
 _FRAMEWORKS = frozenset(
     {
         "builtins",
@@ -231,6 +221,3 @@ _FRAMEWORKS = frozenset(
         "torch",
     }
 )
-_INSTALLED = tuple(
-    {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib")}
-) + tuple({sysconfig.get_path(kind) for kind in ("purelib", "platlib")})

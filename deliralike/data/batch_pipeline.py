@@ -81,7 +81,9 @@ class BatchPipeline:
         )
         with _noted("batch", job.number, job.epoch):
             batch = self.batch_transform(batch, generator)
-            return batch if job.rows is None else _rows(batch, job.rows)
+            if job.rows is None:
+                return batch
+            return _shared(batch, job.rows, len(job.indices))
 
     def _stacked(self, job: Job) -> Any:
         if self.transform is None:
@@ -105,15 +107,15 @@ def _copy(leaf: Any) -> Any:
     return leaf
 
 
-def _rows(batch: Any, rows: slice) -> Any:
-    """Return some samples of a batch of arrays."""
+def _shared(batch: Any, rows: slice, samples: int) -> Any:
+    """Return the rows that a process keeps of a batch of arrays."""
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
             raise BatchError(
                 "a batch whose samples are mixed holds arrays alone where processes share it: "
                 f"{path} is {nest.described(leaf)}"
             )
-    return batching.take(batch, rows)
+    return batching.share(batch, rows, samples)
 
 
 def _call(name: str, function: Callable[..., Any] | None) -> Call | None:

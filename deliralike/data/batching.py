@@ -97,6 +97,21 @@ def take(arrays: Nest, indices: np.ndarray | slice) -> Nest:
     return nest.map_where(_is_array, itemgetter(indices), arrays)
 
 
+def share(batch: Nest, rows: slice, samples: int) -> Nest:
+    """Return the rows of a process in a batch that was made of so many samples.
+
+    Raises:
+        BatchError: A transform has changed their number: the shares would leave some out.
+    """
+    count = size(batch)
+    if count != samples:
+        raise BatchError(
+            f"a batch that processes share has {count} samples, and {samples} were read: a "
+            "batch_transform must keep their number there"
+        )
+    return take(batch, rows)
+
+
 def _is_foreign(leaf: Any) -> bool:
     return hasattr(leaf, "__array__") and not isinstance(leaf, np.ndarray)
 

@@ -74,7 +74,11 @@ class FromRoot(Loader):
             for number in range(first, count):
                 batch = None if batches is None else next(batches)
                 batch = self._processes.broadcast_object("a batch of the root's", batch)
-                yield batching.take(batch, self._share_of(epoch, number))
+                if self._world_size > 1:
+                    rows = self._share_of(epoch, number)
+                    samples = sum(self.share_sizes(epoch, number))
+                    batch = batching.share(batch, rows, samples)
+                yield batch
 
 
 def _options(loader: Loader | None) -> dict[str, Any] | None:
@@ -82,7 +86,7 @@ def _options(loader: Loader | None) -> dict[str, Any] | None:
     if loader is None:
         return None
     return {
-        "samples": loader.samples,
+        "samples": loader.source_samples,
         "batch_size": loader.batch_size,
         "seed": loader.seed,
         "sampler": loader.sampler,

@@ -335,20 +335,26 @@ def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndar
     Raises:
         BatchError: A value is not among them.
     """
+    if suffix_of(file) in (".jpg", ".jpeg"):
+        pixels = _rgb(mask)
+        distances = [np.square(pixels - _rgb(value)).sum(-1) for value in values]
+        return np.argmin(distances, axis=0)
     order = np.argsort(values, kind="stable")
     known = np.asarray(values)[order]
     places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
-    if suffix_of(file) in (".jpg", ".jpeg"):
-        lower = np.maximum(places - 1, 0)
-        is_lower = np.abs(mask - known[lower]) <= np.abs(mask - known[places])
-        places = np.where(is_lower, lower, places)
-    elif (known[places] != mask).any():
+    if (known[places] != mask).any():
         wrong = int(mask[known[places] != mask][0])
         shown = ", ".join(map(colour_text, values))
         raise BatchError(
             f"mask {str(file)!r} has the value {colour_text(wrong)}, which is not among ({shown})"
         )
     return order[places]
+
+
+def _rgb(number: Any) -> np.ndarray:
+    """Return red, green and blue of numbers of `colour_number`, along the last axis."""
+    colour = np.where(np.less(number, 0), np.subtract(-1, number), 0x010101 * number)
+    return np.stack([colour >> 16, colour >> 8, colour], axis=-1) & 255
 
 
 def _scaled(picture: Any, size: Size | None, nearest: bool = False) -> Any:

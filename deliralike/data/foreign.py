@@ -123,7 +123,7 @@ class Batches(Loader):
         return f"Batches({_class_name(self.source)}, seed={self.seed})"
 
     @property
-    def samples(self) -> int:
+    def source_samples(self) -> int:
         """Raise an error: a source is read until it ends.
 
         Raises:
@@ -389,7 +389,7 @@ def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
         yield
         return
     owners = []
-    for each in {source, *_samplers(source)}:
+    for each in (source, *_samplers(source)):
         generator = getattr(each, "__dict__", {}).get("generator", "none")
         if generator is None or isinstance(generator, torch.Generator):
             owners.append(each)

@@ -26,7 +26,7 @@ from deliralike.errors import (
 )
 from deliralike.nn import start
 from deliralike.nn.start import Shape
-from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.scatter import partition
 
 
 class Loader:
@@ -143,13 +143,8 @@ class Loader:
         return self._changed(_rank=rank, _world_size=count)
 
     @property
-    def is_shuffled(self) -> bool:
-        """Whether each epoch is a permutation of the samples, in an order that is drawn."""
-        return isinstance(self.sampler, ShuffledSampler)
-
-    @property
-    def _reads_all(self) -> bool:
-        """Whether each epoch has all samples, each of them once."""
+    def reads_all(self) -> bool:
+        """Whether each epoch has all samples, each of them once, but for a last batch left out."""
         return isinstance(self.sampler, SequentialSampler | ShuffledSampler)
 
     def in_order(self) -> "Loader":
@@ -158,7 +153,7 @@ class Loader:
         Raises:
             SettingError: A sampler chooses other samples.
         """
-        if not self._reads_all:
+        if not self.reads_all:
             raise SettingError(
                 "the rows would not be in the order of the data: a "
                 f"{type(self.sampler).__name__} chooses the samples. Give the dataset, or a Loader "
@@ -170,7 +165,9 @@ class Loader:
 
     def _changed(self, **attributes: Any) -> "Loader":
         loader = copy.copy(self)
-        vars(loader).update(attributes)
+        vars(loader).update(
+            attributes, _block=ExitStack()
+        )  # workers end with their own block
         return loader
 
     def check_epochs(self, epochs: int) -> None:
@@ -212,14 +209,19 @@ class Loader:
     @property
     def samples(self) -> int:
         """The number of samples in an epoch; in epoch 0 where a sampler varies it."""
-        if self._reads_all:
-            return self._read.samples
-        return len(self._indices(0))
+        if self.reads_all:
+            return self.source_samples
+        return len(self.order(0))
+
+    @property
+    def source_samples(self) -> int:
+        """The number of samples of the source."""
+        return self._read.samples
 
     def __repr__(self) -> str:
         return (
-            f"Loader({self._read.samples} samples, batch_size={self.batch_size}, seed={self.seed}, "
-            f"sampler={self.sampler!r}, drop_last={self.drop_last})"
+            f"Loader({self.source_samples} samples, batch_size={self.batch_size}, "
+            f"seed={self.seed}, sampler={self.sampler!r}, drop_last={self.drop_last})"
         )
 
     def contents(self) -> dict[str, Any]:

@@ -166,7 +166,8 @@ class MaskFolder:
         if values is None:
             values = tuple(self.values.values()) or _occurring(name, masks, files)
         labels = _class_numbers(masks, files, values)
-        names = tuple(classes or self.values or map(str, values))
+        name_of = {str(number): name for name, number in self.values.items()}
+        names = tuple(classes or [name_of.get(str(value), value) for value in values])
         if len(names) != len(values):
             raise SettingError(
                 f"{name!r}: there are {len(names)} classes {listed(names)} and {len(values)} "

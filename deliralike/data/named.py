@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
 from deliralike.errors import refuse_unknown, refuse_unknown_settings
+from deliralike.terminal import warn
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
@@ -41,6 +43,11 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     if name not in _READERS and kind(name):
         return load_user_data(name, held_out=held_out, seed=seed, **options)
     refuse_unknown(name, _READERS, f"there is no dataset {name!r}")
+    if Path(name).is_dir():
+        warn(
+            f"{name!r} is the dataset that comes with a package, and not the folder of that name "
+            f"here, which is './{name}'"
+        )
     choices = inspect.signature(_READERS[name]).parameters.keys()
     refuse_unknown_settings(f"dataset {name!r}", options, choices)
     return _READERS[name](held_out=held_out, seed=seed, **options)

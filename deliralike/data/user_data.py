@@ -206,13 +206,12 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("classes",))
     with _opened(path, request.name) as archive:
         names = archive.files
-        whole = _pair(names)
-        pairs = [whole] if whole else [_part(names, TRAIN), _part(names, HELD_OUT)]
+        train = _pair(names) or _part(names, TRAIN)
         parts = []
-        for pair in pairs:
-            if pair:
+        for pair in (train, _part(names, HELD_OUT)):
+            if pair is not None:
                 parts.append([_read(request.name, archive, name) for name in pair])
-    if not parts or pairs[0] is None:
+    if train is None:
         raise SettingError(
             f"{request.name!r} holds {names}: wanted are arrays such as {INPUTS[0]} and "
             f"{LABELS[0]}, x_train and y_train, also with x_test and y_test, or train_images, "
@@ -319,6 +318,12 @@ def _measured(request: _Request, path: Path) -> Dataset:
     targets = request.options["target"]
     names = targets.split(",") if isinstance(targets, str) else list(targets)
     table = read_table(path, request.name, names[0])
+    if table.path is not None:
+        raise SettingError(
+            f"{request.name!r}: measured targets are learned from columns of numbers, and the "
+            f"column {table.path!r} names pictures: give arrays of them, (pictures, targets), to a "
+            "Trainer"
+        )
     table = replace(table, label=names[0], targets=tuple(names))
     parts = [
         Samples(inputs, measured)

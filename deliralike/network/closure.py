@@ -11,8 +11,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import ArgumentError, BatchError, SettingError, refuse_unknown
-from deliralike.nest.arrays import Arrays
-from deliralike.nest.host_arrays import plain
+from deliralike.nest.arrays import Arrays, plain
 
 INPUT = "data"
 LABEL = "label"

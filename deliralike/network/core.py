@@ -47,20 +47,6 @@ def unreplicated(network: Any) -> Any:
     return network.root if network.parallelism.is_replicated else network
 
 
-def widest(dtypes: Iterable[Any]) -> Any:
-    """Return the first floating type of at least 32 bits, else the first one; None of none.
-
-    Floating inputs and targets take the type of the network: they are not to be rounded to that of
-    a part in a shorter one.
-    """
-    short = None
-    for dtype in dtypes:
-        if dtype.itemsize >= 4:
-            return dtype
-        short = short or dtype
-    return short
-
-
 class NetworkCore:
     """The part of `AbstractNetwork` that knows no optimizer, step or backend.
 

@@ -1,4 +1,4 @@
-"""Arguments that a function of `nn` cannot take are refused by an error of ours, on every backend.
+"""The arguments of functions of `nn`: what is refused on every backend, and what is converted.
 
 Frameworks differ in what they do with whole numbers and truth values. Here a function of real
 numbers takes floating arrays alone, arithmetic and order take numbers, and of two arrays the one
@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike.errors import DeliralikeError, DtypeError, OperationError
 from deliralike.nn.checks import is_floating, is_whole, type_name
+from deliralike.nn.means import with_denominator_of
 
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
 BARE_ERRORS = frozenset(
@@ -61,7 +62,8 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function compute arrays of 16 bits in float32, as sums of squares overflow float16.
 
-    Its result, or the first of several, has the type of its first array.
+    Its result, or the first of several, has the type of its first array; a mean loss keeps its
+    denominator.
     """
 
     @wraps(function)
@@ -77,7 +79,7 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
         y = function(self, widened(x), *map(widened, args), **named)
         if isinstance(y, tuple):
             return (self.cast(y[0], x), *y[1:])
-        return self.cast(y, x)
+        return with_denominator_of(y, self.cast(y, x))
 
     return call
 
@@ -110,6 +112,101 @@ def _described(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_described, value))}]"
     return repr(value)
+
+
+# Types of mixed precision
+# -----------------------------------------------------------------------------
+
+# The functions of the vocabulary that cast arrays of float32 or a shorter type in mixed forward
+# passes: products compute in the shorter type, the others in float32. All further functions take
+# the types that they are given. Double precision is never shortened.
+PRODUCTS = (
+    "matmul",
+    "einsum",
+    "linear",
+    "conv",
+    "convolve",
+    "conv_transpose",
+    "convolve_transposed",
+)
+EXACT = (
+    "exp",
+    "log",
+    "sqrt",
+    "softplus",
+    "exact_softplus",
+    "logsumexp",
+    "std",
+    "norm",
+    "cumsum",
+    "rms_norm",
+    "sum",
+    "mean",
+    "var",
+    "log_softmax",
+    "softmax",
+    "lstm",
+    "gru",
+    "normalize",
+    "cross_entropy",
+    "bce_with_logits",
+    "nll_loss",
+    "kl_div",
+    "smooth_l1_loss",
+    "huber_loss",
+    "mse_loss",
+    "l1_loss",
+    "dice_loss",
+)
+NORMS = (
+    "batch_norm",
+    "batch_norm_train",
+    "group_norm",
+    "layer_norm",
+    "sum_windows",
+    "avg_pool",
+    "adaptive_avg_pool",
+)
+
+
+def autocast(
+    function: Callable[..., Any],
+    current: Callable[[], str | None],
+    cast: Callable[[Any, str], Any],
+    *,
+    dtype: str | None = None,
+    back: bool = False,
+) -> Callable[..., Any]:
+    """Return a function of a backend's vocabulary that casts its arrays for mixed precision.
+
+    It casts where forward passes are mixed; elsewhere the arrays stay as they are.
+
+    Args:
+        current: Gives the shorter type in force, or None.
+        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as
+            it is.
+        dtype: What the arrays are cast to; the shorter type in force when None.
+        back: Whether the result, or the first of several, is cast to the type of the first array.
+    """
+
+    @wraps(function)
+    def with_casts(self: Any, *args: Any, **kwargs: Any) -> Any:
+        precision = current()
+        if precision is None:
+            return function(self, *args, **kwargs)
+        wanted = dtype or precision
+        cast_args = [cast(value, wanted) for value in args]
+        cast_kwargs = {name: cast(value, wanted) for name, value in kwargs.items()}
+        result = function(self, *cast_args, **cast_kwargs)
+        if not back:
+            return result
+        own = next(str(value.dtype) for value in args if hasattr(value, "dtype"))
+        if isinstance(result, tuple):
+            first, *others = result
+            return (cast(first, own), *others)
+        return cast(result, own)
+
+    return with_casts
 
 
 # Rules of types

@@ -58,7 +58,8 @@ class Bags(Norms, Shaping):
         if padding_idx is not None:
             padding = padding_idx % weight.shape[0]
             members = members & self.expand_dims(flat != padding, 0)
-        if mode == "max":
+        # of no rows there is no largest: the sums below are zeros
+        if mode == "max" and flat.shape[0]:
             return self._largest_of_bags(rows, members)
         if per_sample_weights is not None:
             rows = rows * self.reshape(per_sample_weights, (-1, 1))

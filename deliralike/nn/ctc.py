@@ -7,6 +7,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
@@ -18,6 +19,7 @@ _IMPOSSIBLE = 1e29
 class SequenceLosses(Losses):
     """Losses of sequences of labels."""
 
+    @in_float32
     def ctc_loss(
         self,
         log_probs: Array,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from deliralike.errors import SettingError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 
@@ -223,10 +224,12 @@ class DistanceLosses(Losses):
         reduction: str = "mean",
     ) -> Array:
         """``max(0, margin - target * (input1 - input2))`` for targets -1 and 1."""
+        self._as_many_axes("margin_ranking_loss", input1, input2, target)
         return self._reduce(
             self._above_zero(-target * (input1 - input2) + margin), reduction
         )
 
+    @in_float32
     def cosine_embedding_loss(
         self,
         input1: Array,
@@ -244,6 +247,7 @@ class DistanceLosses(Losses):
         size1 = self.sum(input1 * input1, -1) + tiny
         size2 = self.sum(input2 * input2, -1) + tiny
         cosine = self.sum(input1 * input2, -1) / self.sqrt(size1 * size2)
+        self._as_many_axes("cosine_embedding_loss: cosines and targets", cosine, target)
         together = self.where(target == 1, 1.0 - cosine, 0.0)
         apart = self.where(target == -1, self._above_zero(cosine - margin), 0.0)
         return self._reduce(together + apart, reduction)
@@ -296,6 +300,7 @@ class DistanceLosses(Losses):
         reduction: str = "mean",
     ) -> Array:
         """`triplet_margin_loss` with a distance of one's own; `pairwise_distance` by default."""
+        self._as_many_axes("triplet_margin_loss", anchor, positive, negative)
         distance = distance_function or self.pairwise_distance
         near = distance(anchor, positive)
         far = distance(anchor, negative)

@@ -7,6 +7,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.checks import is_floating, is_whole
 from deliralike.nn.means import mean_over
 from deliralike.nn.primitives import Array, other_name
@@ -299,6 +300,7 @@ class Losses(Selecting):
         bounded = self.where(positive & (logarithm > -100.0), logarithm, -100.0)
         return self.where(x < 0.0, math.nan, bounded)
 
+    @in_float32
     def _weighted(self, loss: Array, weight: Array | None, reduction: str) -> Array:
         """Reduce with a weight for each element, over whose sum the mean is taken."""
         if weight is not None:
@@ -354,6 +356,7 @@ class Losses(Selecting):
         """Return `_at_label`, or -1 where it is ignored: 0 times infinity would be NaN."""
         return self.where(target != ignore_index, self._at_label(log_p, label), -1.0)
 
+    @in_float32
     def _reduce_labels(self, loss: Array, label_weight: Array, reduction: str) -> Array:
         """Reduce with a weighted mean, which is 0 where nothing counts; else as `_reduce`."""
         if reduction != "mean":
@@ -417,6 +420,11 @@ class Losses(Selecting):
             raise ShapeError(
                 f"{name}: shapes {tuple(x.shape)} and {tuple(y.shape)} differ; nothing is broadcast"
             )
+
+    def _as_many_axes(self, name: str, *arrays: Array) -> None:
+        """Check that no axis would be added: a column and a row would become a table."""
+        if len({x.ndim for x in arrays}) > 1:
+            raise checks.shape_error(name, "as many axes in each", *arrays)
 
 
 def _remedy(target: Array, logits: Array, wanted: Shape) -> str:

@@ -44,7 +44,7 @@ class Maxima(Elementwise):
         checks.whole_numbers(indices, "max_unpool: indices")
         count = int(np.prod(size))
         self.checked(indices, checks.InRange(count, "max_unpool: indices"))
-        flat = self.reshape(x, (*x.shape[:2], -1))
+        flat = self.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
         places = self.reshape(indices, flat.shape)
         zeros = self.zeros((*x.shape[:2], count), like=x)
         ones = self.zeros(flat.shape, like=x) + 1.0

@@ -52,6 +52,14 @@ def denominators() -> Iterator[Denominators]:
         _local.noted = before
 
 
+def with_denominator_of(mean: Any, value: Any) -> Any:
+    """Return what a loss became, whose denominator is that of the loss."""
+    noted = _local.noted
+    if noted is not None and noted.of(mean) is not None:
+        noted.note(value, lambda: noted.of(mean))
+    return value
+
+
 def mean_over(denominator: Callable[[], Any], mean: Any) -> Any:
     """Return a mean loss, whose denominator is noted where somebody asks for it."""
     noted = _local.noted

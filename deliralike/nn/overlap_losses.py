@@ -2,6 +2,7 @@
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
 from deliralike.nn.start import Shape
@@ -10,6 +11,7 @@ from deliralike.nn.start import Shape
 class OverlapLosses(Losses):
     """Functions from probabilities and one-hot labels (or distances, or logits) to a loss."""
 
+    @in_float32
     def dice_loss(
         self,
         probabilities: Array,
@@ -68,6 +70,7 @@ class OverlapLosses(Losses):
         dice = self.dice_loss(probabilities, labels, smooth, include_background)
         return dice_weight * dice + ce_weight * entropy
 
+    @in_float32
     def generalized_dice_loss(
         self,
         probabilities: Array,
@@ -103,6 +106,7 @@ class OverlapLosses(Losses):
         total = self.sum(weight * (self.sum(probabilities, dims) + volume), 1)
         return self._reduce(_dice_loss(overlap, total, smooth), reduction)
 
+    @in_float32
     def tversky_loss(
         self,
         probabilities: Array,

@@ -79,6 +79,7 @@ class Reductions(Elementwise):
         """The index of the first minimum; see `argmax`."""
         return self.argmax(self._upside_down(x), dim, keepdim)
 
+    @in_float32
     def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The maximum over some axes, or all; equal maxima share the gradient."""
         dims = _axes(x.shape, dim)
@@ -200,11 +201,13 @@ class Reductions(Elementwise):
         numbers = self.where(x == x, x, 0.0) if is_floating(x) else x
         return self.sum(numbers, dim, keepdim)
 
+    @in_float32
     def nanmean(self, x: Array, dim: Dims = None, keepdim: bool = False) -> Array:
         """The mean of the elements that are numbers; NaN where there are none."""
         counts = self.sum(self.cast(x == x, x), dim, keepdim)
         return self.nansum(x, dim, keepdim) / counts
 
+    @in_float32
     def logsumexp(
         self, x: Array, dim: int | Sequence[int], keepdim: bool = False
     ) -> Array:

@@ -120,13 +120,13 @@ class Sampling(Selecting):
             index = index * length + whole
         valid = reduce(operator.and_, inside)
         new_sizes = tuple(index.shape[1:])
-        flat = self.reshape(x, (*x.shape[:2], -1))
-        columns = self.reshape(index, (x.shape[0], 1, -1))
+        flat = self.flatten(x, 2)
+        columns = self.expand_dims(self.flatten(index), 1)
         columns = self.broadcast_to(columns, (*x.shape[:2], columns.shape[-1]))
         picked = self.reshape(
             self.select_along(flat, columns, 2), (*x.shape[:2], *new_sizes)
         )
-        return picked * self.expand_dims(self.cast(valid, picked), 1)
+        return self.where(self.expand_dims(valid, 1), picked, 0.0)
 
 
 def _unnormalised(place: Array, length: int, align_corners: bool) -> Array:

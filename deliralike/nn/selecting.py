@@ -167,19 +167,18 @@ class Selecting(Reductions, Shaping):
     def cummax(self, x: Array, dim: int) -> ValuesAndIndices:
         """The largest element up to each one along an axis, and the last position that has it."""
         largest = self.stop_gradient(x)
-        ones = self._ones(x.shape, largest)
-        places = self.cumsum(ones, dim) - 1
+        numbers = self.constant(np.arange(x.shape[dim]), like=x)
+        places = self.broadcast_to(self._along(numbers, dim, x.ndim), x.shape)
         lowest = -np.inf if checks.is_floating(x) else np.iinfo(checks.type_name(x)).min
         shift = 1
         while shift < x.shape[dim]:
             before = self._shifted(largest, dim, shift, lowest)
-            places_before = self._shifted(places, dim, shift, 0.0)
+            places_before = self._shifted(places, dim, shift, 0)
             is_later = self.logical_or(largest >= before, largest != largest)
             places = self.where(is_later, places, places_before)
             largest = self.where(is_later, largest, before)
             shift *= 2
-        indices = self.cast(places, "int64")
-        return ValuesAndIndices(self.select_along(x, indices, dim), indices)
+        return ValuesAndIndices(self.select_along(x, places, dim), places)
 
     def cummin(self, x: Array, dim: int) -> ValuesAndIndices:
         """The smallest element up to each one along an axis, and the last position that has it."""

@@ -221,6 +221,7 @@ class Windows(Maxima):
             x = self.concatenate(maxima, dim=dim)
         return x
 
+    @in_float32
     def lp_pool(
         self,
         x: Array,
@@ -296,7 +297,7 @@ class Windows(Maxima):
         taps = math.prod(kernel)
         positions = math.prod(counts)
         channels, more = divmod(x.shape[1], taps)
-        if more or x.shape[2] != positions:
+        if x.ndim != 3 or more or x.shape[2] != positions:
             wanted = f"(batch, channels * {taps}, {positions})"
             raise checks.shape_error("fold", wanted, x)
         settings = (kernel, stride, padding, dilation)

@@ -149,7 +149,8 @@ class Loss:
         return with_value(result, value_of(result) * scale)
 
     def _in_short_type(self, network: Any, *batch: Any) -> Any:
-        with network.backend.computing_in(self.precision):
+        context = network.backend.computing_in(self.precision, network.device_name)
+        with context:
             result = self.function(network, *batch)
         return with_value(result, network.nn.cast(value_of(result), network.dtype_name))
 

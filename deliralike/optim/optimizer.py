@@ -30,7 +30,6 @@ from deliralike.optim.accumulation import (
     AccumulationWindow,
     Gradients,
     add_to_sums,
-    present,
     weight_before,
 )
 from deliralike.optim.groups import Groups
@@ -352,9 +351,10 @@ class AbstractOptimizer(ABC):
         """
         gradients = self.run_pre_update_hooks(gradients)
         self.latest_gradients = gradients if self.keep_gradients else {}
-        updated = present(gradients)
+        updated = [name for name, value in gradients.items() if value is not None]
         if self.loss_scale is not None:
-            is_finite = self.network.backend.all_finite(list(updated.values()))
+            values = [gradients[name] for name in updated]
+            is_finite = self.network.backend.all_finite(values)
             self.loss_scale.observe(is_finite)
             if not is_finite:
                 self.updated = ()

@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import wraps
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -23,57 +22,6 @@ if TYPE_CHECKING:
     from deliralike.network.core import NetworkCore
 
 PRECISIONS = ("bfloat16", "float16")
-
-# The functions of the vocabulary that cast arrays of float32 or a shorter type in mixed forward
-# passes: products compute in the shorter type, the others in float32. All further functions take
-# the types that they are given. Double precision is never shortened.
-PRODUCTS = (
-    "matmul",
-    "einsum",
-    "linear",
-    "conv",
-    "convolve",
-    "conv_transpose",
-    "convolve_transposed",
-)
-EXACT = (
-    "exp",
-    "log",
-    "sqrt",
-    "softplus",
-    "exact_softplus",
-    "logsumexp",
-    "std",
-    "norm",
-    "cumsum",
-    "rms_norm",
-    "sum",
-    "mean",
-    "var",
-    "log_softmax",
-    "softmax",
-    "lstm",
-    "gru",
-    "normalize",
-    "cross_entropy",
-    "bce_with_logits",
-    "nll_loss",
-    "kl_div",
-    "smooth_l1_loss",
-    "huber_loss",
-    "mse_loss",
-    "l1_loss",
-    "dice_loss",
-)
-NORMS = (
-    "batch_norm",
-    "batch_norm_train",
-    "group_norm",
-    "layer_norm",
-    "sum_windows",
-    "avg_pool",
-    "adaptive_avg_pool",
-)
 
 
 @dataclass
@@ -142,7 +90,8 @@ class LossScale:
             return
         self.good_steps += 1
         if self.good_steps == self.growth_interval:
-            self.value = min(self.value * self.growth_factor, 2.0**24)
+            grown = min(self.value * self.growth_factor, 2.0**24)
+            self.value = max(self.value, grown)  # one that began above stays
             self.good_steps = 0
 
     def state(self) -> dict[str, Any]:
@@ -155,23 +104,25 @@ class LossScale:
         self.good_steps = int(state["good_steps"])
 
 
-# The least value and the type of each setting of a loss scale.
+# The least value, the largest and the type of each setting of a loss scale.
+_LARGEST = sys.float_info.max
 _SCALER = {
-    "loss_scale": (1.0, Real),
-    "init_scale": (1.0, Real),
-    "growth_factor": (1.0, Real),
-    "backoff_factor": (0.0, Real),
-    "growth_interval": (1.0, Integral),
+    "loss_scale": (1.0, _LARGEST, Real),
+    "init_scale": (1.0, _LARGEST, Real),
+    "growth_factor": (1.0, _LARGEST, Real),
+    "backoff_factor": (0.0, 1.0, Real),
+    "growth_interval": (1.0, _LARGEST, Integral),
 }
 
 
 def _check_scaler(name: str, value: Any) -> None:
-    least, kind = _SCALER[name]
+    least, largest, kind = _SCALER[name]
     is_number = isinstance(value, kind) and not isinstance(value, bool)
-    if not is_number or not least <= float(value) < math.inf:
+    if not is_number or not least <= float(value) <= largest:
         whole = "whole " if kind is Integral else ""
+        most = f" and at most {largest:g}" if largest < _LARGEST else ""
         raise SettingError(
-            f"{name}={value!r} must be a {whole}number of at least {least:g}; loss_scale is "
+            f"{name}={value!r} must be a {whole}number of at least {least:g}{most}; loss_scale is "
             f"'dynamic', a number, or a mapping such as {{'init_scale': 512.0}}"
         )
 
@@ -216,43 +167,3 @@ def check_precision(precision: str | None) -> str | None:
         message = f"there is no mixed precision {precision!r}"
         refuse_unknown(precision, PRECISIONS, message, SettingError)
     return precision
-
-
-def autocast(
-    function: Callable[..., Any],
-    current: Callable[[], str | None],
-    cast: Callable[[Any, str], Any],
-    *,
-    dtype: str | None = None,
-    back: bool = False,
-) -> Callable[..., Any]:
-    """Return a function of a backend's vocabulary that casts its arrays for mixed precision.
-
-    It casts where forward passes are mixed; elsewhere the arrays stay as they are.
-
-    Args:
-        current: Gives the shorter type in force, or None.
-        cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as
-            it is.
-        dtype: What the arrays are cast to; the shorter type in force when None.
-        back: Whether the result, or the first of several, is cast to the type of the first array.
-    """
-
-    @wraps(function)
-    def with_casts(self: Any, *args: Any, **kwargs: Any) -> Any:
-        precision = current()
-        if precision is None:
-            return function(self, *args, **kwargs)
-        wanted = dtype or precision
-        cast_args = [cast(value, wanted) for value in args]
-        cast_kwargs = {name: cast(value, wanted) for name, value in kwargs.items()}
-        result = function(self, *cast_args, **cast_kwargs)
-        if not back:
-            return result
-        own = next(str(value.dtype) for value in args if hasattr(value, "dtype"))
-        if isinstance(result, tuple):
-            first, *others = result
-            return (cast(first, own), *others)
-        return cast(result, own)
-
-    return with_casts

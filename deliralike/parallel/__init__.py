@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from deliralike.parallel.averaging.daso import Plan
     from deliralike.parallel.averaging.local_sgd import LocalSGD
     from deliralike.parallel.batches.gather import gather
-    from deliralike.parallel.batches.partition import partition
-    from deliralike.parallel.batches.scatter import scatter
+    from deliralike.parallel.batches.scatter import partition, scatter
     from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
     from deliralike.parallel.processes.topology import Nodes
     from deliralike.parallel.replicas.callbacks import (
         CallbackContext,
         call_replication_callbacks,
     )
-    from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-    from deliralike.parallel.replicas.network import ReplicatedNetwork
+    from deliralike.parallel.replicas.network import (
+        AccumulateGradients,
+        CopyParameters,
+        ReplicatedNetwork,
+    )
 else:
     __getattr__, __dir__ = lazy.attributes(
         __name__,
@@ -34,13 +36,13 @@ else:
             "deliralike.parallel.averaging.daso": "Plan",
             "deliralike.parallel.averaging.local_sgd": "LocalSGD",
             "deliralike.parallel.batches.gather": "gather",
-            "deliralike.parallel.batches.partition": "partition",
-            "deliralike.parallel.batches.scatter": "scatter",
+            "deliralike.parallel.batches.scatter": "partition scatter",
             "deliralike.parallel.processes.group": "ProcessGroup SingleProcess",
             "deliralike.parallel.processes.topology": "Nodes",
             "deliralike.parallel.replicas.callbacks": "CallbackContext call_replication_callbacks",
-            "deliralike.parallel.replicas.hooks": "AccumulateGradients CopyParameters",
-            "deliralike.parallel.replicas.network": "ReplicatedNetwork",
+            "deliralike.parallel.replicas.network": (
+                "AccumulateGradients CopyParameters ReplicatedNetwork"
+            ),
         },
     )
 

@@ -9,8 +9,43 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.parallel.gradient_averaging import GradientAveragingNetwork
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 from deliralike.parallel.processes.network import DistributedNetwork
-from deliralike.parallel.replicas.holder import Holder
 from deliralike.parallel.replicas.network import ReplicaSettings, ReplicatedNetwork
+
+
+class Holder:
+    """An object that calls its ``module``, and has the module's attributes besides its own.
+
+    Attributes:
+        module: The network that was given.
+    """
+
+    module: Any
+
+    def __init__(self, module: Any) -> None:
+        """Take a network, and change nothing of it."""
+        vars(self)["module"] = module
+
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return the outputs of `forward`."""
+        return self.forward(*inputs, **keywords)
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Any:
+        """Return the network's outputs."""
+        return self.module(*inputs, **keywords)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the network.
+
+        Raises:
+            AttributeError: It has none of that name.
+        """
+        if name == "module":  # a copy that is being made does not have it yet
+            raise AttributeError(name)
+        return getattr(self.module, name)
+
+    def __repr__(self) -> str:
+        """Return the class with the network."""
+        return f"{type(self).__name__}({self.module!r})"
 
 
 class Processes:

@@ -12,7 +12,6 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import START, NeedsHand, call_of_nn, with_statements
-from deliralike.port.custom_gradients import in_small_letters
 
 _ZERO = re.compile(r"0(\.0*)?")
 _IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
@@ -78,7 +77,7 @@ class MaskLayers:
 
     def of_noise(self, layer: str) -> str:
         """A layer that draws noise: one for each place in the source."""
-        return self._new(in_small_letters(layer), call_of_nn(layer))
+        return self._new(_in_small_letters(layer), call_of_nn(layer))
 
     def _shared(self, name: str, created: str) -> str:
         """The source of a layer, the same one for all that would be created in the same way."""
@@ -130,3 +129,8 @@ _OF_ITS_BASE = """def __init__(self, *args, **kwargs):
 
 def _is_docstring(statement: Any) -> bool:
     return m.matches(statement, m.SimpleStatementLine([m.Expr(m.SimpleString())]))
+
+
+def _in_small_letters(class_name: str) -> str:
+    """The name of an object for that of its class: ``normal_noise``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()

@@ -135,9 +135,20 @@ def _expand(call: Call) -> str:
     return call_of_nn("broadcast_to", call.x, tuple_of(sizes))
 
 
+_CONVERSIONS = (
+    *("to", "type", "type_as", "float", "double", "half"),
+    *("long", "int", "bool"),
+)
+
+
 def _converted(call: Call) -> str:
     """``.float()``, ``.to(...)``: networks compute in one type, so only that of masks changes."""
-    if call.value.is_floating:
+    before, after = call.value, call.result
+    if before.dtype == after.dtype or (before.is_floating and not after.dtype):
+        return call.x
+    if after.dtype and not after.is_floating:
+        return call_of_nn("cast", call.x, _whole_type(after.dtype))
+    if before.is_floating:
         return call.x
     try:
         dtype = call.like()
@@ -146,25 +157,9 @@ def _converted(call: Call) -> str:
     return call_of_nn("cast", call.x, dtype)
 
 
-def _to(call: Call) -> str:
-    wanted = (*call.args, *call.kwargs.values())
-    for target in wanted:
-        kind = _WHOLE.get(target.rpartition(".")[2])
-        if kind is not None:
-            return call_of_nn("cast", call.x, f'"{kind}"')
-    if "device" in " ".join(wanted):
-        return call.x
-    return _converted(call)
-
-
-# Types that are no floating numbers, by their names in the framework.
-_WHOLE = {
-    "long": "int64",
-    "int64": "int64",
-    "int": "int64",
-    "int32": "int64",
-    "bool": "bool",
-}
+def _whole_type(dtype: str) -> str:
+    """The type of an array that is not floating, as source."""
+    return '"bool"' if dtype == "bool" else '"int64"'
 
 
 def _created(text: str) -> Entry:
@@ -174,7 +169,7 @@ def _created(text: str) -> Entry:
         array, dtype = written(text, call), call.result.dtype
         if not dtype or call.result.is_floating:
             return array
-        return call_of_nn("cast", array, '"bool"' if dtype == "bool" else '"int64"')
+        return call_of_nn("cast", array, _whole_type(dtype))
 
     return in_type_of_run
 
@@ -589,15 +584,7 @@ class PyTorchCalls(Framework):
         "cpu": "{x}",
         "clone": "{x}",
         "requires_grad_": "{x}",
-        "type_as": _converted,
-        "float": _converted,
-        "double": _converted,
-        "half": _converted,
-        "to": _to,
-        "type": _to,
-        "long": 'nn.cast({x}, "int64")',
-        "int": 'nn.cast({x}, "int64")',
-        "bool": 'nn.cast({x}, "bool")',
+        **dict.fromkeys(_CONVERSIONS, _converted),
         "new_zeros": _created("nn.zeros({many}, like={x})"),
         "new_empty": _created("nn.zeros({many}, like={x})"),
         "new_ones": _created("nn.ones({many}, like={x})"),

@@ -47,6 +47,14 @@ def write_bytes(path: Path, pieces: Iterable[bytes | memoryview]) -> Content:
         return Content(file.tell(), checksum.hexdigest())
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file aside and move it into its place, so that it is whole at any moment."""
+    aside = path.with_name(f".{path.name}.new")
+    aside.unlink(missing_ok=True)  # of a process that was killed
+    write_bytes(aside, [text.encode()])
+    aside.replace(path)
+
+
 def read(path: Path, content: Content) -> dict[str, np.ndarray]:
     """Read the arrays of a file by name; they share one storage, and bfloat16 becomes float32.
 

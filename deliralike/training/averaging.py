@@ -12,7 +12,7 @@ from deliralike.errors import ArgumentError, SettingError, StateError, whole_num
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.training.fields import State
+from deliralike.training.json_nests import State
 
 
 class WeightAverage:

@@ -54,8 +54,8 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
 
     Raises:
         CheckpointError: Something cannot be stored exactly, something other than a checkpoint is in
-            the place, another process, which is named, is writing it, or the disk refuses. What was
-            there is left as it was.
+            the place, another process is writing it, or the disk refuses. What was there is left as
+            it was.
 
     Example:
         >>> import tempfile
@@ -150,7 +150,7 @@ def folder_of_run(folder: AnyPath) -> Iterator[None]:
     """Hold the lock on the folder of a run's checkpoints, which is made if it does not exist.
 
     Raises:
-        CheckpointError: Another process, which is named, writes there.
+        CheckpointError: Another process writes there.
     """
     folder = Path(folder)
     with ExitStack() as stack:

@@ -151,12 +151,15 @@ def _draw_differences(axis: Any, runs: Runs) -> None:
     (first, reference), *others = runs.items()
     title = f"relative difference of the loss to {first} (at 1e-17: the same to the last bit)"
     _set_title(axis, title)
+    losses = {step.step: step.loss for step in reference.steps}
     for index, (name, history) in enumerate(others, start=1):
-        length = min(len(reference.losses), len(history.losses))
-        wanted = reference.losses[:length]
-        difference = np.abs(history.losses[:length] - wanted)
+        # A resumed run has the steps after its checkpoint alone.
+        shared = [step for step in history.steps if step.step in losses]
+        wanted = np.array([losses[step.step] for step in shared])
+        difference = np.abs(np.array([step.loss for step in shared]) - wanted)
         relative = difference / np.maximum(np.abs(wanted), _TINY)
         axis.plot(
+            [step.step for step in shared],
             np.maximum(relative, _TINY),
             label=literal(name),
             color=_COLOURS[index % len(_COLOURS)],

@@ -13,6 +13,7 @@ from typing import Any
 from deliralike import backends, data
 from deliralike.data.batching import on_host
 from deliralike.data.loader import Loader
+from deliralike.data.source import is_indexable
 from deliralike.errors import BatchError, SettingError
 from deliralike.inference.predictor import outputs_of
 from deliralike.network.base import AbstractNetwork
@@ -119,7 +120,7 @@ def evaluate(
     network.parallelism.synchronize()
     loader = _loader(network, data, batch_size)
     has_groups = isinstance(intervals, Mapping) and "groups" in intervals
-    if isinstance(loader, Loader) and (has_groups or loader.is_shuffled):
+    if isinstance(loader, Loader) and (has_groups or loader.reads_all):
         loader = loader.in_order()
     turns = Turns(
         loader.batches(0), processes, network.parallelism.evaluation_is_collective
@@ -332,7 +333,10 @@ def _input_batches(
     network: AbstractNetwork, source: Any, batch_size: int, inputs: int | None
 ) -> Iterator[tuple[Any, ...]]:
     """Return the inputs of each batch, of arrays or of whatever holds samples."""
-    is_nest = isinstance(source, tuple | Mapping) or is_dataclass(source)
+    if isinstance(source, data.Samples):
+        source = source.inputs
+    is_record = is_dataclass(source) and not is_indexable(source)
+    is_nest = isinstance(source, tuple | Mapping) or is_record
     if is_nest or hasattr(source, "__array__"):
         most = positional_inputs(network)[1]
         if type(source) is tuple and len(source) > most > 0:

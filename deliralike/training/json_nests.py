@@ -17,6 +17,7 @@ from deliralike.network.state import host_array
 from deliralike.weights.safetensors_files import RESERVED, TYPES
 
 Keys = tuple[str, ...]  # on the way to a value
+State = dict[str, Any]  # numbers, texts and arrays by name, as a checkpoint has them
 
 _SIGN = "$"
 _ARRAY = "$array"

@@ -1,7 +1,6 @@
-"""A lock on a folder that processes write to: one of them holds it, and errors name the holder.
+"""A lock on a folder that processes write to: one of them holds it.
 
-The kernel holds the lock, on a file beside the written one, in which the holder's name stands. So
-the lock of a killed process is free at once; its file is taken over. On a disk that has no locks
+The kernel holds the lock, so that of a killed process is free at once. On a disk that has no locks
 (some network file systems) there is none.
 """
 
@@ -9,10 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
-import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,29 +24,21 @@ def locked(path: Path, what: str) -> Iterator[None]:
     """Hold a lock in a block.
 
     Args:
-        path: The lock's file; it exists while the lock is held, and after a kill.
+        path: The lock's file, beside what is written; it exists while the lock is held, and after a
+            kill.
         what: The name of the guarded folder or file, for the error.
 
     Raises:
-        CheckpointError: Another process or thread holds it; the message names its host, its number
-            and the time.
+        CheckpointError: Another process or thread holds it.
         OSError: The disk refuses.
     """
     descriptor = _locked(path)
     if descriptor is None:
         raise CheckpointError(
-            f"{what} is being written by {_holder(path)}: wait for it, stop it, or give another "
+            f"{what} is being written by another process: wait for it, stop it, or give another "
             "folder"
         )
     _held.add(descriptor)
-    holder = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
-    with suppress(OSError):  # a full disk: it is held without a name
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(holder).encode(), 0)
     try:
         yield
     finally:
@@ -66,17 +54,31 @@ def _locked(path: Path) -> int | None:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if not take_lock(descriptor):
                 os.close(descriptor)
-                raise
+                return None
+        except OSError:
+            os.close(descriptor)
+            raise
         if _is_at(path, descriptor):
             return descriptor
         os.close(descriptor)  # the one before removed its file meanwhile
+
+
+def take_lock(descriptor: int) -> bool:
+    """Lock an open file or folder, and return whether no other process holds it.
+
+    Raises:
+        OSError: The disk refuses.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -84,14 +86,6 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-
-
-def _holder(path: Path) -> str:
-    try:
-        holder = json.loads(path.read_text())
-        return f"process {holder['pid']} on {holder['host']} since {holder['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
 
 
 def _forget() -> None:

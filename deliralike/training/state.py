@@ -18,17 +18,6 @@ from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evalua
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.training.callbacks.callback import Callback
-from deliralike.training.fields import (
-    COUNT,
-    NEST,
-    NESTS,
-    NUMBER,
-    TEXT,
-    TEXTS,
-    TEXTS_BY_NAME,
-    State,
-    refuse_wrong_fields,
-)
 from deliralike.training.history import Epoch
 from deliralike.training.identity.fingerprints import (
     fingerprints_at_start,
@@ -37,34 +26,11 @@ from deliralike.training.identity.fingerprints import (
     samples_of,
 )
 from deliralike.training.identity.values import parents
+from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 
 _OPTIMIZER = "optimizer."
 _PARTS = ("network", "unaveraged", "average", "random", "callbacks", "run")
-
-# The fields of what is set by name.
-_POSITION = {"epoch": COUNT, "batch": COUNT, "step": COUNT}
-_RUN = {
-    "position": NEST,
-    "fingerprints": TEXTS_BY_NAME,
-    "backend": TEXT,
-    "frozen": TEXTS,
-    "in_evaluation": TEXTS,
-    "epochs": NESTS,
-}
-_OPTIONAL = {"latest_batch": COUNT}
-_OF_OPTIMIZER = {
-    "state": NEST,
-    "lr": NUMBER.or_none(),
-    "base_lr": NUMBER.or_none(),
-    "loss_scale": NEST.or_none(),
-}
-_EPOCH = {
-    "epoch": COUNT,
-    "steps": COUNT,
-    "held_out": NEST,
-    "evaluation_seconds": NUMBER,
-}
 
 
 def gather(run: Run) -> State:
@@ -146,8 +112,6 @@ def _refuse_other_run(
             f"the checkpoint is not one of a run: it lacks {', '.join(missing)}"
         )
     of_run = state["run"]
-    refuse_wrong_fields("state['run']", of_run, _RUN, _OPTIONAL)
-    refuse_wrong_fields("state['run']['position']", of_run["position"], _POSITION)
     wanted = {*_PARTS, *(_OPTIMIZER + name for name in run.optimizers)}
     if state.keys() != wanted and "optimizer" not in accept:
         raise CheckpointError(
@@ -206,11 +170,7 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     run.step = position["step"]
     if isinstance(run.loader, Batches) and "latest_batch" in state["run"]:
         run.loader.expect(run.epoch, run.batch, state["run"]["latest_batch"])
-    epochs = []
-    for record in state["run"]["epochs"]:
-        refuse_wrong_fields("a record of an epoch", record, _EPOCH)
-        epochs.append(Epoch(**record))
-    run.history.epochs[:] = epochs
+    run.history.epochs[:] = [Epoch(**record) for record in state["run"]["epochs"]]
     _load_random_state(run, state["random"])  # last: what came before may have drawn
 
 
@@ -249,7 +209,6 @@ def _optimizer_state(run: Run, name: str) -> State:
 def _load_optimizer(
     run: Run, name: str, state: Mapping[str, Any], changed: Collection[str]
 ) -> None:
-    refuse_wrong_fields(f"state['{_OPTIMIZER}{name}']", state, _OF_OPTIMIZER)
     optimizer: AbstractOptimizer = run.optimizers[name]
     where = f"optimizer.{name}"
     own_state = state["state"]

@@ -122,8 +122,12 @@ def _neutral_name(name: str) -> str:
 
 def _chainers_name(name: str, state: Mapping[str, Any]) -> str:
     *path, leaf = name.split(".")
-    weight = state.get(".".join([*path, "weight"]))
-    is_norm = weight is not None and np.ndim(weight) == 1
+    weight, bias, statistic = (
+        ".".join([*path, each]) for each in ("weight", "bias", "running_var")
+    )
+    is_vector = weight in state and np.ndim(state[weight]) == 1
+    # A PReLU has a vector alone.
+    is_norm = statistic in state or (is_vector and bias in state)
     parameters = _OF_NORMS if is_norm else _OF_OTHERS
     chainers_leaf = (_BUFFERS | parameters).get(leaf, leaf)
     return "/".join([*path, chainers_leaf])

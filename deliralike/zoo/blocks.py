@@ -43,6 +43,11 @@ def classifier(
     return nn.Linear(width, checks.positive(num_classes, "num_classes", what), bias)
 
 
+def at_least_single(like: Any) -> str:
+    """Return the precision to count positions in: double beside an array of it, else single."""
+    return "float64" if "float64" in str(like.dtype) else "float32"
+
+
 class Mlp(Sequential):
     """Two linear layers and a GELU between them, over the last axis."""
 

@@ -77,3 +77,17 @@ class Model(Network):
         By default what `ignored_names` matches is left out.
         """
         return without(state, self.ignored_names)
+
+
+class PooledClassifier(Model):
+    """A classifier that reads its last stage through `avgpool`.
+
+    A subclass makes that layer and the head, with whose name `head_paths` begin.
+    """
+
+    avgpool: Any
+
+    def forward(self, x):
+        name, _, _ = self.head_paths[0].partition(".")
+        head = getattr(self, name)
+        return head(self.nn.flatten(self.avgpool(self.last_stage(x))))

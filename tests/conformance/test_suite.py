@@ -18,8 +18,11 @@ from deliralike.conformance.finite_differences import differences
 from deliralike.conformance.suite import plugin
 from deliralike.conformance.suite.comparing import refused
 from deliralike.errors import BackendUnavailable, SettingError, UnknownName
-from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicas.network import Replicas
+from deliralike.parallel.replicas.network import (
+    AccumulateGradients,
+    CopyParameters,
+    Replicas,
+)
 from tests.conformance.stranger import BACKEND as STRANGER
 from tests.conftest import BACKENDS
 from tests.nn import vocabulary

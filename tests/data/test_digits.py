@@ -34,6 +34,15 @@ def test_the_seed_decides_which_samples_are_held_out(digits):
     assert (other.held_out.inputs != digits.held_out.inputs).any()
 
 
+def test_a_folder_of_that_name_is_pointed_out(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits").mkdir()
+    with pytest.warns(
+        UserWarning, match="not the folder of that name here.*'./digits'"
+    ):
+        data.load("digits")
+
+
 def test_an_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(UnknownName, match="no dataset 'digit'. Did you mean 'digits'?"):
         data.load("digit")

@@ -276,6 +276,16 @@ def test_a_generator_is_refused_for_several_epochs_before_the_first_step():
     assert len(trainer.fit(data.Batches(pairs), epochs=2).losses) == 6
 
 
+def test_a_list_of_batches_is_read_in_its_order():
+    """A list cannot be hashed."""
+    rows = np.arange(6).reshape(3, 2)
+    assert [batch.tolist() for batch in data.Batches(list(rows)).batches()] == [
+        [0, 1],
+        [2, 3],
+        [4, 5],
+    ]
+
+
 def test_what_gives_nothing_is_refused():
     with pytest.raises(BatchError, match="had no batch in epoch 0"):
         list(data.Batches(list).batches())

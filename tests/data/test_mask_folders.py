@@ -134,6 +134,21 @@ def test_the_values_of_a_jpeg_are_taken_for_the_nearest(tmp_path):
     assert sorted(mask.tobytes() for mask in read) == sorted(m.tobytes() for m in masks)
 
 
+def test_colours_of_a_jpeg_are_taken_for_the_nearest_in_all_channels(tmp_path):
+    """A little red in a blue pixel does not make it green."""
+    palette = np.array([[0, 0, 0], [0, 0, 255], [0, 255, 0]], np.uint8)
+    nearest = []
+    for number in range(4):
+        file = tmp_path / "masks" / f"{number}.jpg"
+        write(tmp_path / "imgs" / f"{number}.png", picture())
+        write(file, palette[np.kron(labels(2, 4), np.ones((16, 16), int))])
+        differences = np.asarray(Image.open(file), float)[..., None, :] - palette
+        nearest.append(np.linalg.norm(differences, axis=-1).argmin(-1))
+    colours = ("#000000", "#0000ff", "#00ff00")
+    read = [mask for _, mask in by_content(data.load(f"{tmp_path}/", values=colours))]
+    assert sorted(mask.tobytes() for mask in read) == sorted(map(bytes, nearest))
+
+
 def test_pictures_get_a_size_that_networks_can_halve(tmp_path):
     for number, size in enumerate([(70, 90), (71, 93), (300, 200)]):
         write(tmp_path / "images" / f"{number}.png", picture(*size)[..., 0])
@@ -214,6 +229,12 @@ def test_the_raw_folder_of_nnunet_is_read_as_it_is(tmp_path, names):
         assert len(equal) == 1
         assert np.array_equal(equal[0][window], mask)
         assert equal[0].sum() == mask.sum()
+
+
+def test_classes_of_nnunet_have_their_names_in_any_order_of_the_values(tmp_path):
+    nnunet(tmp_path, {"background": 0, "liver": 1})
+    dataset = data.load(f"{tmp_path}/", values=(1, 0))
+    assert dataset.classes == ("liver", "background")
 
 
 def test_volumes_lie_in_folders_as_pictures_do(tmp_path):

@@ -52,6 +52,16 @@ def _nothing_is_left_running():
     assert left() == []
 
 
+def test_a_share_of_a_loader_leaves_its_workers_running():
+    loader = data.Loader(Squares(), 5, workers=1, timeout=LIMIT)
+    expected = list(data.Loader(Squares(), 5).batches())
+    with loader:
+        with loader.shared(0, 1) as share:
+            assert same(list(share), expected)
+        assert "deliralike thread worker 0" in {t.name for t in threading.enumerate()}
+        assert same(list(loader), expected)
+
+
 @WAYS
 def test_workers_change_nothing_about_the_batches(way):
     plain = data.Loader(Squares(), 5, **RANDOM)

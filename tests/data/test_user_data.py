@@ -59,6 +59,16 @@ def test_an_archive_that_is_whole_is_split(tmp_path):
     }
 
 
+def test_what_an_archive_holds_out_beside_arrays_without_a_word_is_held_out(tmp_path):
+    """It would be left out without a word otherwise, and a part of the rest held out."""
+    tested = BYTES[::-1][:4], LABELS[::-1][:4]
+    name = saved(tmp_path, x=BYTES, y=LABELS, x_test=tested[0], y_test=tested[1])
+    dataset = data.load(name)
+    assert np.array_equal(dataset.train.labels, LABELS)
+    assert np.array_equal(dataset.held_out.labels, tested[1])
+    assert np.array_equal(dataset.held_out.inputs[:, 0] * 255, tested[0])
+
+
 def test_an_archive_with_a_part_for_training_alone_is_split(tmp_path):
     dataset = data.load(saved(tmp_path, x_train=BYTES, y_train=LABELS), held_out=0.4)
     assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (9, 6)
@@ -426,6 +436,13 @@ def test_the_column_of_labels_can_be_said(tmp_path):
     assert set(dataset.train.labels) == {0, 1}
     with pytest.raises(SettingError, match="has no column 'kind'"):
         data.load(table, label="kind")
+
+
+def test_measured_targets_of_pictures_are_refused(tmp_path):
+    """The samples would have no columns."""
+    table = table_of(tmp_path, ["path", "age"], [["a.png", 3], ["b.png", 4]])
+    with pytest.raises(SettingError, match="the column 'path' names pictures"):
+        data.load(table, target="age")
 
 
 MEASURED = np.arange(40) * 7 + 3

@@ -201,10 +201,6 @@ HOSTILE: dict[tuple[str, str], Callable[[], Files]] = {
     },
     ("checkpoints-index", "a deep list"): lambda: {"checkpoints.json": b"[" * 100_000},
     ("status", "a deep list"): lambda: {"status.json": b"[" * 100_000},
-    ("toml", "a long hexadecimal number"): lambda: {
-        "x.toml": b'network = "mlp"\nseed = 0x' + b"1" * 99_999
-    },
-    ("toml", "a key of many parts"): lambda: {"x.toml": b"a." * 20_000 + b"a = 1\n"},
 }
 
 

@@ -104,6 +104,10 @@ SHAPES = {
         (4, 3),
         "wanted three axes: (time, batch, 3)",
     ),
+    **{
+        f"{layer} of one sample": (layer, {"args": (3, 2)}, (3,), "axes: (batch, 3)")
+        for layer in ("RNNCell", "LSTMCell", "GRUCell")
+    },
 }
 
 
@@ -266,6 +270,26 @@ CALLS = {
         lambda nn, x, i: nn.mse_loss(x, x[:, 0]),
         ShapeError,
         "mse_loss: shapes (3, 4) and (3,) differ; nothing is broadcast",
+    ),
+    "margin ranking": (
+        lambda nn, x, i: nn.margin_ranking_loss(x[:, :1], x[:, 1], x[:, 2]),
+        ShapeError,
+        "got inputs of shapes (3, 1) and (3,) and (3,), wanted as many axes in each",
+    ),
+    "cosine embedding": (
+        lambda nn, x, i: nn.cosine_embedding_loss(x, x, i[:, None]),
+        ShapeError,
+        "cosines and targets: got inputs of shapes (3,) and (3, 1)",
+    ),
+    "triplet margin": (
+        lambda nn, x, i: nn.triplet_margin_loss(x, x, x[0]),
+        ShapeError,
+        "triplet_margin_loss: got inputs of shapes (3, 4) and (3, 4) and (4,)",
+    ),
+    "fold": (
+        lambda nn, x, i: nn.fold(x, (2, 2), 2),
+        ShapeError,
+        "fold: got an input of shape (3, 4), wanted (batch, channels * 4, 1)",
     ),
     "huber": (
         lambda nn, x, i: nn.huber_loss(x, x, delta=0.0),

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+import torch
 
-from tests.nn.agreement import NAMES, LayerCase, agree_all
+from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all
 
 RECURRENT = {"input_size": 3, "hidden_size": 2}
 LAYERS = {
@@ -18,10 +19,25 @@ LAYERS = {
     "Linear": ({"in_features": 3, "out_features": 2}, (0, 3)),
 }
 
+PLACES = np.zeros((0, 2, 3, 3), int)
+CASES = {
+    "max_unpool": LayerCase("MaxUnpool2d", {"kernel_size": 2}, [PLACES + 0.0, PLACES]),
+    "bags": LayerCase(
+        "EmbeddingBag",
+        {"num_embeddings": 5, "embedding_dim": 3, "mode": "max"},
+        [np.zeros((0, 4), int)],
+    ),
+    "grid_sample": FunctionCase(
+        lambda nn, x, grid: nn.grid_sample(x, grid, align_corners=False),
+        lambda x, grid: torch.nn.functional.grid_sample(x, grid, align_corners=False),
+        [np.zeros((0, 2, 3, 3)), np.zeros((0, 4, 4, 2))],
+    ),
+}
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_empty_batch_has_empty_outputs_and_gradients_of_zero(name):
     cases = {}
     for layer, (settings, shape) in LAYERS.items():
         cases[layer] = LayerCase(layer, settings, [np.zeros(shape)])
-    agree_all(name, cases)
+    agree_all(name, cases | CASES)

@@ -34,6 +34,7 @@ PADDED = {  # kernel, stride, padding, dilation, ceil_mode
     ", dilated": (3, 2, 1, 2),
     ", ceil_mode": (3, 2, 1, 1, True),
 }
+BEYOND = np.array([[[[-3.0, -3.0], [0.5, -3.0], [0.4, 0.3], [-3.0, 0.9]]]])
 ROWS = normal(8, 3, 4)
 ROWS[1] = -np.abs(ROWS[1])  # of which relu makes zeros, whose norm has no derivative
 SPIKES = np.array([np.nan, 1.0, np.inf, 1.0])  # of the gradients that come back
@@ -126,6 +127,18 @@ CASES = {
             [CORNERS],
         )
         for case, settings in PADDED.items()
+    },
+    **{
+        f"{mode} samples beyond an edge of minus infinity": (
+            lambda nn, x, mode=mode: nn.grid_sample(
+                x, nn.constant(BEYOND, like=x), mode, align_corners=False
+            ),
+            lambda x, mode=mode: F.grid_sample(
+                x, torch.tensor(BEYOND), mode, align_corners=False
+            ),
+            [WINDOWS],
+        )
+        for mode in ("bilinear", "nearest")
     },
     "maxima of windows under gradients of NaN": (
         lambda nn, x: spiked(nn, nn.max_pool2d(x, (2, 1))),

@@ -9,7 +9,7 @@ import pytest
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.optim.rules import rule
-from deliralike.parallel.replicas.hooks import CopyParameters
+from deliralike.parallel.replicas.network import CopyParameters
 from tests.arrays import same_named
 from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import Small, batch_of, devices

@@ -288,6 +288,9 @@ def test_the_scale_stays_between_one_and_two_to_the_24th():
     low.observe(False)
     high.observe(True)
     assert (low.value, high.value) == (1.0, 2.0**24)
+    higher = LossScale(value=2.0**26, growth_interval=1)
+    higher.observe(True)
+    assert higher.value == 2.0**26
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -484,6 +487,11 @@ def test_a_number_is_a_scale_that_stays():
             {"growth_interval": 2.5},
             SettingError,
             "growth_interval=2.5 must be a whole number of at least 1",
+        ),
+        (
+            {"backoff_factor": 2.0},
+            SettingError,
+            "backoff_factor=2.0 must be a number of at least 0 and at most 1",
         ),
         (
             {"backoff": 0.5},

@@ -50,6 +50,24 @@ def test_an_optimizer_over_another_network_is_refused(name):
         network.backend.wrap_optimizer(native, network)
 
 
+def test_an_optimizer_over_lazy_layers_of_pytorch_steps_as_in_a_loop_by_hand():
+    def lazy():
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.LazyLinear(3), torch.nn.Linear(3, 1))
+        return network, torch.optim.SGD(network.parameters(), lr=0.1)
+
+    x = torch.arange(10.0).reshape(2, 5)
+    by_hand, native = lazy()
+    by_hand(x).mean().backward()
+    native.step()
+    network, native = lazy()
+    backend = backends.get("torch")
+    wrapped = backend.wrap_optimizer(native, backend.wrap(network))
+    wrapped.update(lambda network, x: network(x).mean(), x)
+    for name, value in by_hand.state_dict().items():
+        torch.testing.assert_close(network.state_dict()[name], value)
+
+
 @pytest.mark.parametrize("wrong", [3.0, None, {"loss": 3.0}])
 def test_a_loss_that_is_no_array_is_refused(backend, wrong):
     network = perceptron(backend)

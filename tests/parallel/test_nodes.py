@@ -40,11 +40,12 @@ class Played(ProcessGroup):
 
     def subgroup(self, ranks):
         self.made.append(tuple(ranks))
-        return (
-            Played(tuple(ranks).index(self.rank), len(ranks))
-            if self.rank in ranks
-            else self
-        )
+        return super().subgroup(ranks)
+
+    def new_group(self, ranks):
+        if self.rank not in ranks:
+            return self
+        return Played(ranks.index(self.rank), len(ranks))
 
     def failed(self, why):
         raise AssertionError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deliralike.errors import SettingError
-from deliralike.parallel.batches.partition import partition
+from deliralike.parallel.batches.scatter import partition
 
 
 @pytest.mark.parametrize("parts", [1, 2, 8])

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from deliralike.errors import ReplicaError
-from deliralike.parallel.replicas.rendezvous import Rendezvous, ReplicaStopped
+from deliralike.parallel.replicas.context import Rendezvous, ReplicaStopped
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ from deliralike.parallel import (
     call_replication_callbacks,
     current_replica,
 )
-from deliralike.parallel.replicas.context import entered
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous, entered
 
 
 class Block:

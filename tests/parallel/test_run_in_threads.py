@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
     all_of,
     blas_threads,
@@ -375,7 +375,7 @@ def test_being_stopped_does_not_reach_the_next_job_of_a_thread(within, hurried):
 
 FORKING = """
 import os, signal
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import run_in_threads
 run = lambda: run_in_threads([lambda: 1, lambda: 2], "ab", Rendezvous(2))
 assert run() == [1, 2]

@@ -435,6 +435,13 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
     assert same_nest(back, batch, backend)
 
 
+def test_what_was_copied_is_gathered_on_a_device_that_is_named(backend):
+    shares = [backend.array(np.arange(2.0)) for _ in range(2)]
+    (device,) = many(backend, 1)
+    weight = gather(shares, device=device, spec="copy", backend=backend)
+    np.testing.assert_array_equal(on_host(backend, weight), [0, 1])
+
+
 @pytest.mark.parametrize("name", ["torch", "chainer"])
 def test_a_copy_has_storage_of_its_own(name):
     backend = backends.get(name)

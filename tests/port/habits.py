@@ -67,20 +67,6 @@ class Listed(nn.Module):
         return torch.cat([head(x) for head in self.heads], dim=1)
 
 
-class SwishFunction(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        result = x * torch.sigmoid(x)
-        ctx.save_for_backward(x)
-        return result
-
-    @staticmethod
-    def backward(ctx, gradient):
-        x = ctx.saved_tensors[0]
-        s = torch.sigmoid(x)
-        return gradient * (s * (1 + x * (1 - s)))
-
-
 class ReverseFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, by):
@@ -90,15 +76,6 @@ class ReverseFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient.neg() * ctx.by, None
-
-
-class Swishing(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc, self.out = nn.Linear(5, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.out(SwishFunction.apply(self.fc(x)))
 
 
 class Reversing(nn.Module):
@@ -295,6 +272,21 @@ class NamedLikeFunctions(nn.Module):
 
     def forward(self, x):
         return self.backend(self.nn(x))
+
+
+class Placed(nn.Module):
+    """Puts words where they are already, and makes words of a mask."""
+
+    def __init__(self, words=7):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(words, 4), nn.Linear(4, 3)
+        self.at = "cpu"
+
+    def forward(self, words):
+        words = words.to(self.at).to("cpu").type_as(words)
+        known = (words != 0).type_as(words)
+        x = self.embedding(words * known) + self.embedding(words.float().long())
+        return self.out(x * known.to(x).unsqueeze(-1))
 
 
 class Reading(nn.Module):

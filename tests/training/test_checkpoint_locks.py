@@ -1,10 +1,8 @@
-"""Two processes that write one folder: one of them is told who the other is, and the folder is
-whole in any case."""
+"""Two processes that write one folder: one of them is refused, and the folder is whole in any
+case."""
 
 import os
-import re
 import signal
-import socket
 import subprocess
 import sys
 
@@ -45,7 +43,7 @@ for number in range(4000):
         written += 1
     except CheckpointError as error:
         message = str(error)
-        assert "is being written by process" in message or "by another process" in message, error
+        assert "is being written by another process" in message, error
         refused += 1
     if written >= 40 and refused:
         break
@@ -70,20 +68,15 @@ def trained(folder, **options):
     return trainer.fit(points, batch_size=3, **options)
 
 
-def test_a_folder_that_another_process_holds_is_refused_with_its_name_and_taken_over_when_that_is_dead(  # noqa: E501
-    tmp_path,
-):
+def test_a_folder_that_another_process_holds_is_taken_over_when_that_is_dead(tmp_path):
     folder = tmp_path / "run"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE, text=True
     )
     child = int(holder.stdout.readline())
     try:
-        host = re.escape(socket.gethostname())
-        name = rf"process {holder.pid} on {host} since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d"
         with pytest.raises(
-            CheckpointError,
-            match=f"run is being written by {name}: wait for it, stop it, or give",
+            CheckpointError, match="run is being written by another process: wait for"
         ):
             trained(folder)
         assert sorted(os.listdir(folder)) == [".lock"]
@@ -139,7 +132,7 @@ def test_a_run_that_is_refused_or_fails_lets_the_folder_go(tmp_path):
 def test_a_lock_holds_within_one_process_too(tmp_path):
     with (
         checkpoint.folder_of_run(tmp_path),
-        pytest.raises(CheckpointError, match=f"by process {os.getpid()} on"),
+        pytest.raises(CheckpointError, match="by another process"),
     ):
         trained(tmp_path)
     trained(tmp_path)

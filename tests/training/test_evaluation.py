@@ -122,6 +122,7 @@ def sources():
         "generator": (pair for pair in pairs),
         "dataset": Rows(),
         "loader": data.Loader((X, LABELS), 4, shuffle=True, drop_last=True, prefetch=2),
+        "loader in order": data.Loader((X, LABELS), 4, shuffle=False, drop_last=True),
         "foreign loader": Plain(),
     }
 
@@ -399,3 +400,18 @@ def test_memory_stays_flat_over_many_batches(backend):
     predicted(), judged()  # what is made once, such as compiled programs
     assert peak(predicted) < 6 * one_batch
     assert peak(judged) < 12 * one_batch
+
+
+def test_predictions_leave_out_the_targets_of_whatever_evaluation_takes():
+    """Several datasets are data classes, which are nests of arrays otherwise."""
+    network = built(backends.get("torch"))
+    rows = list(zip(X, LABELS, strict=True))
+    wanted = np.concatenate(list(predict(network, X)))
+    for source in (
+        data.Samples(X, LABELS),
+        data.Cached(rows),
+        data.Subset(rows, np.arange(len(rows))),
+    ):
+        np.testing.assert_array_equal(
+            np.concatenate(list(predict(network, source))), wanted
+        )

@@ -1,5 +1,7 @@
 """A run is a folder: what it holds, how it goes on, and the folds of a cross-validation."""
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -17,6 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 from deliralike import data
 from deliralike.errors import CheckpointError, DataUnavailable, SettingError
 from deliralike.training import Callback, predict
+from deliralike.training.checkpoint import folder_of_run
 from deliralike.training.experiment import (
     Experiment,
     Interval,
@@ -266,6 +269,17 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
         )
     assert other.stdout == "running\n"
     assert "is going on in another process" in other.stderr
+
+
+def test_a_run_trains_on_a_disk_without_locks(tmp_path, monkeypatch):
+    """As its checkpoints are written there: some network file systems refuse."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with lock_folder(tmp_path), folder_of_run(tmp_path / "checkpoints"):
+        pass
 
 
 # Going on

@@ -1,7 +1,6 @@
 """Settings: what each may be, files of them, and that two of them share nothing."""
 
 import math
-import os
 import re
 import tomllib
 from dataclasses import fields, replace
@@ -400,18 +399,6 @@ def test_a_file_that_cannot_be_read_is_one_clear_error(
         )
     with pytest.raises(SettingError, match=message):
         read_settings(tmp_path / name)
-
-
-def test_a_pipe_and_a_file_without_an_end_are_refused_before_they_are_read(tmp_path):
-    os.mkfifo(tmp_path / "pipe.toml")
-    with pytest.raises(SettingError, match="it is no ordinary file"):
-        read_settings(tmp_path / "pipe.toml")
-    (tmp_path / "large.toml").touch()
-    os.truncate(tmp_path / "large.toml", 8 * 2**30)
-    with pytest.raises(
-        SettingError, match="it has 8,589,934,592 bytes, and settings at most 1,0"
-    ):
-        read_settings(tmp_path / "large.toml")
 
 
 def test_changes_come_before_the_file_and_reach_into_tables(tmp_path):

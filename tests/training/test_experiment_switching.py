@@ -6,7 +6,9 @@ import pytest
 from safetensors.numpy import load_file
 
 from deliralike import backends
+from deliralike.training.curves import figure_of
 from deliralike.training.experiment import Experiment, Settings
+from deliralike.training.history import History, Step
 from tests.training.experiments import StopAt
 
 pytestmark = pytest.mark.usefixtures("drawn")
@@ -78,3 +80,14 @@ def test_a_run_that_was_stopped_within_an_epoch_goes_on_with_another_backend(
     assert len(found.history.losses) == 18
     assert max(differences(found, reference)) < 1e-10
     assert found.settings.backend == second
+
+
+def test_a_resumed_run_is_drawn_beside_the_same_steps_of_the_other():
+    """It has the records of the steps after its checkpoint alone."""
+    losses = [8.0, 7.0, 6.0, 5.0, 4.0]
+    whole = [Step(number, 0, loss, 0.1, 8) for number, loss in enumerate(losses)]
+    resumed = [*whole[3:4], Step(4, 0, 4.4, 0.1, 8)]
+    runs = {"one": History(whole), "two": History(resumed)}
+    (line, _) = figure_of(runs, "", None).axes[-1].lines
+    np.testing.assert_array_equal(line.get_xdata(), [3, 4])
+    np.testing.assert_allclose(line.get_ydata(), [1e-17, 0.1], rtol=1e-12)

@@ -14,7 +14,7 @@ import pytest
 from deliralike import Network, data
 from deliralike.errors import CheckpointError, SettingError
 from deliralike.optim import rules
-from deliralike.training import Checkpoint, Checkpoints, Trainer, checkpoint, schedules
+from deliralike.training import Checkpoint, Checkpoints, Trainer, schedules
 from deliralike.training.identity.values import (
     array_text,
     described,
@@ -356,52 +356,6 @@ def test_arrays_above_the_limit_are_sampled_over_their_whole_length():
         array_text(np.arange(3, dtype=">i8")).split()[-1]
         == array_text(np.arange(3, dtype="<i8")).split()[-1]
     )
-
-
-# What a checkpoint may set
-# -----------------------------------------------------------------------------
-
-FORGED = {
-    "another attribute": (
-        lambda run: run["position"].update(trainer="x"),
-        r"has a field 'trainer', wanted epoch",
-    ),
-    "a text": (
-        lambda run: run["position"].update(step="7"),
-        r"\['step'\] is '7', wanted a whole number of at least 0",
-    ),
-    "a negative count": (
-        lambda run: run["position"].update(step=-3),
-        r"\['step'\] is -3, wanted a whole number of at least 0",
-    ),
-    "a list of other things": (
-        lambda run: run.update(frozen=[3]),
-        r"\['frozen'\] is \[3\], wanted a list of texts",
-    ),
-    "a flag": (lambda run: run["position"].update(epoch=True), r"\['epoch'\] is True"),
-    "nothing": (lambda run: run["position"].pop("step"), "lacks the field 'step'"),
-    "no nest": (
-        lambda run: run.update(position=[1, 2, 3]),
-        r"\['position'\] is \[1, 2, 3\], wanted a nest by name",
-    ),
-    "frozen": (
-        lambda run: run.update(frozen="stem.weight"),
-        r"\['frozen'\] is 'stem.weight', wanted a list of texts",
-    ),
-    "records": (
-        lambda run: run.update(epochs=[{"epoch": 0, "steps": "3"}]),
-        "record of an epoch",
-    ),
-}
-
-
-@pytest.mark.parametrize(("forge", "message"), FORGED.values(), ids=FORGED.keys())
-def test_a_state_sets_the_fields_of_a_run_alone(written, tmp_path, forge, message):
-    state = checkpoint.read(written("torch"))
-    forge(state["run"])
-    checkpoint.write(tmp_path / "c", state)
-    with pytest.raises(CheckpointError, match=message):
-        fitted("torch", epochs=2, resume=tmp_path / "c")
 
 
 # Networks and optimizers of a framework's own

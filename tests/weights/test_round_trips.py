@@ -1,6 +1,7 @@
 """What we wrote is read exactly, whatever its names are; what others wrote is guessed, reported,
 and kept whole."""
 
+import importlib
 import json
 import logging
 import re
@@ -313,6 +314,26 @@ def test_what_is_written_for_chainer_is_read_as_chainers(tmp_path):
     with np.load(tmp_path / "y.npz") as theirs:
         assert set(theirs) == {"conv/W", "norm/gamma", "norm/avg_var"}
     assert set(weights.read(tmp_path / "y.npz")) == set(state)
+
+
+@pytest.mark.skipif("chainer" not in BACKENDS, reason="Chainer's own names are wanted")
+def test_links_of_chainer_have_the_names_under_which_chainer_saves_them(tmp_path):
+    """A PReLU has one vector, as a norm without a shift."""
+    backend = backends.get("chainer")
+    links = importlib.import_module("chainer.links")
+    serializers = importlib.import_module("chainer.serializers")
+    chain = importlib.import_module("chainer").Chain(
+        linear=links.Linear(3, 4),
+        prelu=links.PReLU((4,)),
+        layer_norm=links.LayerNormalization(4),
+        batch_norm=links.BatchNormalization(4, use_beta=False),
+        shift=links.BatchNormalization(4, use_gamma=False),
+    )
+    weights.write(tmp_path / "x.safetensors", backend.wrap(chain))
+    zoo.convert(tmp_path / "x.safetensors", tmp_path / "y.npz", to="chainer")
+    serializers.save_npz(tmp_path / "z.npz", chain)
+    with np.load(tmp_path / "y.npz") as found, np.load(tmp_path / "z.npz") as wanted:
+        assert set(found) == set(wanted)
 
 
 def test_two_names_that_chainer_would_not_tell_apart_are_refused(tmp_path):

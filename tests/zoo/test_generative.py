@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import zoo
+from deliralike import backends, zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError
+from deliralike.zoo.generative.ddpm import time_waves
+from tests.conftest import BACKENDS
 from tests.zoo.case import close, evaluate, scramble
 from tests.zoo.cases.generative import (
     AUTOENCODER,
@@ -209,6 +211,26 @@ def test_without_noise_the_mean_is_decoded(name, backend):
 
 # Bad input
 # -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_time_steps_are_counted_beyond_what_16_bits_hold(name):
+    """bfloat16 has no whole number between 256 and 258, and the sine of 999 is not that of 1000."""
+    backend = backends.get(name)
+    steps = np.array([3, 257, 999])
+    angles = steps[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    wanted = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    model = zoo.build("ddpm_small", backend=name)
+    for dtype, near in (("float16", 1e-3), ("bfloat16", 1e-2), ("float64", 1e-9)):
+        if dtype not in backend.dtypes:
+            continue
+        like = backend.array(np.zeros(1), dtype)
+        waves = time_waves(model, backend.array(steps), 8, like)
+        assert str(waves.dtype).endswith(dtype)
+        if dtype != "float64":
+            waves = model.nn.cast(waves, "float32")
+        found = backend.numpy(waves)
+        np.testing.assert_allclose(found, wanted, atol=near)
 
 
 def test_time_steps_are_whole_numbers():

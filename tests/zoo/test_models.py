@@ -362,6 +362,25 @@ def test_single_precision_is_near_double(label, name):
         close(came[path], leaf, 2e-3, name=path)
 
 
+@pytest.mark.parametrize(
+    ("label", "name"),
+    on_each(
+        {
+            "torch": FAMILIES,
+            "chainer": {"efficientvit_b0", "hiera_tiny_224", "mamba2_130m"},
+            "jax": {"mamba2_130m"},
+        }
+    ),
+)
+def test_a_batch_of_no_samples_gives_outputs_of_no_samples(label, name):
+    inputs = [x[:0] for x in CASES[label].inputs()]
+    came = evaluate(backends.get(name), built(label, name), inputs)
+    for path, leaf in ours(label).evaluated.items():
+        is_between = label in BETWEEN and leaf.shape[0] == leaf.shape[1]
+        wanted = (0, 0) if is_between else (0, *leaf.shape[1:])
+        assert came[path].shape == wanted
+
+
 # TorchDynamo looks at each tensor that it meets.
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"

@@ -156,10 +156,7 @@ class ChainerBackend(Backend):
         for replicated in replicated_networks(network):
             replicated.copy_parameters()
 
-    def add(self, total: Any, addition: Any, device: str) -> Any:
-        # Not in place: Chainer may give two parameters one array as their gradient.
-        addition = arrays.moved(addition, device)
-        return addition.copy() if total is None else total + addition
+    add = staticmethod(arrays.add)
 
     def weighted(
         self, values: Sequence[Any], weight: float, totals: Sequence[Any] | None = None
@@ -215,7 +212,9 @@ class ChainerBackend(Backend):
 
     evaluating = staticmethod(chainer.no_backprop_mode)
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
 

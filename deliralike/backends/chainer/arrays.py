@@ -28,6 +28,7 @@ __all__ = [
     "HOST",
     "F",
     "Variable",
+    "add",
     "array",
     "array_module",
     "chainer",
@@ -135,6 +136,15 @@ def split(
     return [
         moved(piece, device) for piece, device in zip(pieces, devices, strict=False)
     ]
+
+
+def add(total: Any, addition: Any, device: str) -> Any:
+    """Return a sum on a device.
+
+    It is not made in place, as Chainer may give two parameters one array as their gradient.
+    """
+    addition = moved(addition, device)
+    return addition.copy() if total is None else total + addition
 
 
 def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:

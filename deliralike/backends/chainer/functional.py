@@ -27,6 +27,7 @@ from deliralike.backends.chainer.network import BufferValue, Parameter
 from deliralike.errors import DtypeError, ShapeError
 from deliralike.network.construction import Construction, require_construction
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import conv_size, conv_transposed_sizes
 from deliralike.nn.primitives import axis_of, of_one_array
@@ -172,6 +173,7 @@ class ChainerFunctions(Functions):
     def argmax_along(self, x, dim):
         return array_module(x).asarray(raw(x).argmax(dim))
 
+    @in_float32
     def log_softmax(self, x, dim):
         dim = axis_of(dim, x.ndim)
         return F.log_softmax(x, dim) if x.size else x
@@ -229,6 +231,7 @@ class ChainerFunctions(Functions):
     def argsort_along(self, x, dim):
         return raw(x).argsort(dim, kind="stable")
 
+    @in_float32
     def cumsum(self, x, dim):
         if x.dtype.kind != "f":
             return raw(x).cumsum(dim)

@@ -14,8 +14,8 @@ from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.functional import ChainerFunctions
 from deliralike.context import context_value
+from deliralike.nn.arguments import PRODUCTS, autocast
 from deliralike.nn.functional import Functions
-from deliralike.optim.precision import PRODUCTS, autocast
 
 _precision: ContextVar[str | None] = ContextVar(
     "deliralike_chainer_precision", default=None

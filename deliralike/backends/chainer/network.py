@@ -12,10 +12,11 @@ import numpy as np
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import Variable, chainer, chainermn
 from deliralike.errors import ArgumentError, ConstructionError, StateError
+from deliralike.nest.arrays import widest
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, NetworkType, StateDictNames
 from deliralike.network.construction import current_construction
-from deliralike.network.core import NetworkCore, widest
+from deliralike.network.core import NetworkCore
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
 from deliralike.network.tree import block_tree, walk

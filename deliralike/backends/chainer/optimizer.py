@@ -11,13 +11,16 @@ import numpy as np
 
 from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.backends.chainer.owned_parameters import OwnedParameters
+from deliralike.backends.chainer.replicas.network import (
+    DataParallelChainerNetwork,
+    replicated_networks,
+)
 from deliralike.backends.chainer.update_rules import NeutralOptimizer, NeutralUpdateRule
 from deliralike.errors import ArgumentError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.core import unwrap
+from deliralike.network.core import unreplicated, unwrap
 from deliralike.network.state import first_names
-from deliralike.optim.backward_optimizer import BackwardOptimizer
+from deliralike.optim.backward_optimizer import BackwardOptimizer, OwnedParameters
 from deliralike.optim.loss import as_loss
 from deliralike.terminal import warn
 
@@ -49,7 +52,7 @@ class ChainerOptimizer(BackwardOptimizer):
     parameters.
     """
 
-    _owned: OwnedParameters
+    _owned: ChainerParameters
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class ChainerOptimizer(BackwardOptimizer):
         """Wrap a native optimizer; it is set up for its part of the network if it is not yet."""
         super().__init__(network, pattern)
         self.native = native
-        self._owned = OwnedParameters(network, self.owns)
+        self._owned = ChainerParameters(network, self.owns)
         parameters = self._owned.parameters
         group_numbers: dict[str, int] = {}
         if isinstance(native, NeutralOptimizer):
@@ -78,17 +81,9 @@ class ChainerOptimizer(BackwardOptimizer):
             if not slot.trainable:
                 slot.trainable = False  # so that the update rule is disabled too
 
-    def holds(self):
+    def native_parameters(self):
         """Return the parameters of the link for which the native optimizer was set up."""
-        names = {
-            id(parameter): name for name, parameter in self._owned.parameters.items()
-        }
-        result = []
-        for parameter in self.native.target.params():
-            shape = parameter.shape if parameter.is_initialized else "yet unknown"
-            unknown = f"a parameter of shape {shape}"
-            result.append(names.get(id(parameter), unknown))
-        return result
+        return self.native.target.params()
 
     def gradients(self, loss_function, *batch):
         """Run forward and backward; previous gradients are dropped first, in every replica."""
@@ -266,3 +261,46 @@ def _load(
     made = rule.state.get(slot, parameter)
     array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
     rule.state[slot] = array
+
+
+class ChainerParameters(OwnedParameters):
+    """The parameters of an optimizer on Chainer, and what a batch is prepared for.
+
+    Attributes:
+        replicated: The replicated networks inside a network that is not replicated itself, and so
+            has no hooks for them.
+    """
+
+    replicated: list[DataParallelChainerNetwork]
+
+    def find_blocks(self) -> None:
+        """Remember which attributes of every link hold parameters and children."""
+        network: Any = self.network
+        self.replicated = []
+        if not network.parallelism.is_replicated:
+            self.replicated += replicated_networks(network)
+        self.first = next(network.params(include_uninit=False), None)
+        root: Any = unreplicated(network)
+        # the names of parameters and children of every link
+        self._registered: list[Any] = []
+        # the attributes of links that hold them, and the names in these
+        self._attributes: list[dict[str, Any]] = []
+        self._names: list[str] = []
+        for link in (*root.links(), *unwrap(root).links()):
+            self._registered += (link._params, getattr(link, "_children", ()))
+            names = _names(link)
+            self._attributes += [vars(link)] * len(names)
+            self._names += names
+
+    def contents(self) -> tuple[list[int], list[Any]]:
+        """Return the numbers of names, and the objects in the attributes."""
+        return [*map(len, self._registered)], [
+            *map(dict.get, self._attributes, self._names)
+        ]
+
+
+def _names(link: chainer.Link) -> list[str]:
+    # Children are names in a Chain, and links in a ChainList, which only grows.
+    children = getattr(link, "_children", ())
+    names = [name for name in children if isinstance(name, str)]
+    return ["_params", "_children", *link._params, *names]

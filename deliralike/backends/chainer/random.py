@@ -13,7 +13,6 @@ import numpy as np
 from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.context import context_value
-from deliralike.parallel.replicas.context import Replica
 
 
 class Draws:
@@ -23,30 +22,29 @@ class Draws:
     not change them.
 
     Attributes:
-        used: Whether any number was drawn.
+        generator: The generator of the numbers; None before the first draw.
     """
 
-    def __init__(self) -> None:
-        """Start without any draw."""
-        self.key: tuple[int, int] = (0, 0)
-        self._generator: Any = None
+    def __init__(self, key: tuple[int, int]) -> None:
+        """Start without any draw.
 
-    @property
-    def used(self) -> bool:
-        return self._generator is not None
+        Args:
+            key: The call's seed and the replica's number.
+        """
+        self.key = key
+        self.generator: Any = None
 
     def copy(self) -> Draws:
         """Return the same numbers from here on; those on a GPU are others than without a copy."""
-        draws = Draws()
-        draws.key = self.key
-        if isinstance(self._generator, np.random.Generator):
-            draws._generator = deepcopy(self._generator)
+        draws = Draws(self.key)
+        if isinstance(self.generator, np.random.Generator):
+            draws.generator = deepcopy(self.generator)
         elif (
-            self._generator is not None
+            self.generator is not None
         ):  # the state of CuPy's generators cannot be read
-            seed = int(self._generator.randint(2**31))
-            self._generator.seed(seed)
-            draws._generator = type(self._generator)(seed)
+            seed = int(self.generator.randint(2**31))
+            self.generator.seed(seed)
+            draws.generator = type(self.generator)(seed)
         return draws
 
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
@@ -59,9 +57,9 @@ class Draws:
         return self._started(xp).standard_normal(tuple(shape))
 
     def _started(self, xp: Any) -> Any:
-        if self._generator is None:
-            self._generator = _generator(self.key, xp)
-        return self._generator
+        if self.generator is None:
+            self.generator = _generator(self.key, xp)
+        return self.generator
 
 
 def _generator(key: tuple[int, int], xp: Any) -> Any:
@@ -76,9 +74,8 @@ _current: ContextVar[Draws | None] = ContextVar(
 )
 
 
-def drawing(draws: Draws, replica: Replica) -> AbstractContextManager[Any]:
+def drawing(draws: Draws) -> AbstractContextManager[Any]:
     """Draw from a replica's own generator for a ``with`` block."""
-    draws.key = (replica.seed, replica.index)
     return context_value(_current, draws)
 
 

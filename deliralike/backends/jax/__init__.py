@@ -228,7 +228,9 @@ class JaxBackend(Backend):
             )
         return _optimizer_class(network)(network, NativeRule(native))
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
         return mixed_precision.computing_in(precision)
 

@@ -32,6 +32,7 @@ from deliralike.backends.jax.random import RngStream
 from deliralike.errors import ConstructionError
 from deliralike.network.construction import require_construction
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import (
     Pads,
@@ -212,6 +213,7 @@ class JaxFunctions(Functions):
     def argmax_along(self, x, dim):
         return jnp.argmax(value_of(x), dim)
 
+    @in_float32
     def log_softmax(self, x, dim):
         return jax.nn.log_softmax(value_of(x), axis_of(dim, x.ndim))
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deliralike.backends.jax.functional import JaxFunctions, value_of
-from deliralike.optim.precision import EXACT, NORMS, PRODUCTS, autocast
+from deliralike.nn.arguments import EXACT, NORMS, PRODUCTS, autocast
 
 # part of what JAX keys its compiled programs by, yours as well
 _precision = jax.make_user_context(None)

@@ -20,6 +20,7 @@ from deliralike.backends.jax import arrays, host_random
 from deliralike.backends.jax.compiled import nested_gradients
 from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import ArgumentError
+from deliralike.nest.arrays import widest
 from deliralike.network import tree
 from deliralike.network.base import (
     AbstractNetwork,
@@ -28,7 +29,6 @@ from deliralike.network.base import (
     refuse_plain_container,
 )
 from deliralike.network.construction import current_construction
-from deliralike.network.core import widest
 from deliralike.network.state import Slot
 from deliralike.network.unregistered_modules import refuse_without_init
 from deliralike.network.wrapper import NativeWrapper

@@ -32,7 +32,7 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.compiled.surroundings import Surroundings
 from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
-from deliralike.nest import host_arrays
+from deliralike.nest.arrays import converted, plain, refuse_foreign
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 
@@ -69,14 +69,14 @@ class JaxOptimizer(AbstractOptimizer):
 
         def prepare(value: Any) -> Any:
             if isinstance(value, np.ndarray):
-                value = host_arrays.plain(value)
+                value = plain(value)
                 is_float = value.dtype.kind == "f"
                 return np.array(arrays.narrow(value), dtype if is_float else None)
             if isinstance(value, jax.Array):
                 return arrays.array(value, None, network.device_name)
-            return host_arrays.refuse_foreign(value, network.backend.is_array)
+            return refuse_foreign(value, network.backend.is_array)
 
-        return host_arrays.converted(batch, prepare, network.backend.is_array)
+        return converted(batch, prepare, network.backend.is_array)
 
     def update_at_once(self, loss_function, batch):
         """One step as one program; two of them when the gradients are to be kept."""

@@ -21,7 +21,7 @@ from deliralike.errors import StateError
 # Every stream that is still in use, with a number of its own.
 _streams_in_use: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
 # Those that have drawn nothing since the seed was set: their first draw starts them.
-_waiting: WeakSet[RngStream] = WeakSet()
+waiting: WeakSet[RngStream] = WeakSet()
 _seed = 0
 _started = 0  # streams since the seed was set
 _FIRST_UNSTARTED = 2**31
@@ -44,17 +44,15 @@ def _wait(stream: RngStream, number: int) -> None:
     """Let a stream start at its first draw; a program of the user's own may draw from it before."""
     _streams_in_use[stream] = number
     stream.restart(_key(_FIRST_UNSTARTED + number))
-    _waiting.add(stream)
+    waiting.add(stream)
 
 
 def start(streams: Iterable[RngStream]) -> None:
     """Start those of the streams that are about to draw for the first time since the seed."""
     global _started
-    if not _waiting:
-        return
     for stream in streams:
-        if stream in _waiting and not arrays.is_traced(stream.key.get_value()):
-            _waiting.discard(stream)
+        if stream in waiting and not arrays.is_traced(stream.key.get_value()):
+            waiting.discard(stream)
             stream.restart(_key(_started))
             _started += 1
 
@@ -69,12 +67,12 @@ def preserve_global_state() -> Iterator[None]:
     """Start streams afterwards as if none had been started within."""
     global _seed, _started
     before = _seed, _started
-    waiting = list(_waiting)
+    waiting_before = list(waiting)
     try:
         yield
     finally:
         _seed, _started = before
-        _waiting.update(waiting)
+        waiting.update(waiting_before)
 
 
 def state(network: Any) -> dict[str, Any]:
@@ -116,7 +114,7 @@ def words(network: Any) -> dict[str, np.ndarray]:
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
     """Continue a network's random streams from words of the same paths."""
     for stream in own_streams(_root(network)):
-        _waiting.discard(stream)
+        waiting.discard(stream)
     for path, stream in _streams(network).items():
         stream.set_value(_like(words[path], stream.get_value()))
 
@@ -170,7 +168,7 @@ class RngStream(nnx.Pytree):
         self.key = nnx.RngKey(_key(_FIRST_UNSTARTED + number), tag="chance")
         self.count = nnx.RngCount(jnp.zeros((), jnp.uint32), tag="chance")
         _streams_in_use[self] = number
-        _waiting.add(self)
+        waiting.add(self)
 
     def __call__(self) -> jax.Array:
         """The next key."""

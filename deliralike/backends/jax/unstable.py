@@ -7,7 +7,7 @@ names it; each function says what is lost without it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ __all__ = [
     "ad",
     "as_usual",
     "batching",
-    "check_can_update",
+    "checks_of_update",
     "coordinator",
     "dce_jaxpr",
     "drop_lowered_traces",
@@ -112,9 +112,9 @@ def coordinator() -> Any:
     return global_state.client
 
 
-def check_can_update(variable: nnx.Variable) -> None:
-    """Raise flax's error where a variable must not be set, as within another trace.
+def checks_of_update(variables: Iterable[nnx.Variable]) -> list[Callable[[], None]]:
+    """Return functions that raise flax's error where a variable must not be set.
 
-    Without it such a variable is set, and JAX raises an error later.
+    It must not be within another trace. Without them it is set, and JAX raises an error later.
     """
-    variable._check_can_update()
+    return [variable._check_can_update for variable in variables]

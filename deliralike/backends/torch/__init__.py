@@ -117,14 +117,8 @@ class TorchBackend(Backend):
         has_graph = isinstance(value, torch.Tensor) and value.requires_grad
         return value.detach() if has_graph else value
 
-    def is_array(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor)
-
-    def split(
-        self, array: Any, sizes: Sequence[int], dim: int, devices: Sequence[Any]
-    ) -> list[Any]:
-        return list(arrays.split(array, sizes, dim, devices))
-
+    is_array = staticmethod(torch.is_tensor)
+    split = staticmethod(arrays.split)
     concatenate = staticmethod(arrays.concatenate)
     concatenate_all = staticmethod(arrays.concatenate_all)
     stack = staticmethod(arrays.stack)
@@ -208,17 +202,7 @@ class TorchBackend(Backend):
 
         network._apply(converted)
 
-    def add(
-        self, total: torch.Tensor | None, addition: torch.Tensor, device: str
-    ) -> torch.Tensor:
-        if total is None:
-            return addition.to(device, copy=True)
-        addition = arrays.to_device(addition, device)
-        if total.is_sparse and not addition.is_sparse:
-            return (
-                addition + total
-            )  # a dense tensor cannot be added to a sparse one in place
-        return total.add_(addition)
+    add = staticmethod(arrays.add)
 
     def weighted(
         self,
@@ -334,9 +318,11 @@ class TorchBackend(Backend):
         torch.no_grad
     )  # the tensors that it leaves can be trained with
 
-    def computing_in(self, precision: str) -> AbstractContextManager[Any]:
+    def computing_in(
+        self, precision: str, device: str | None = None
+    ) -> AbstractContextManager[Any]:
         self.require(f"mixed {precision}")
-        return mixed_precision.computing_in(precision)
+        return mixed_precision.computing_in(precision, device)
 
     recomputed = staticmethod(recomputed)
 

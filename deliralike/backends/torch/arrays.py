@@ -161,11 +161,11 @@ def like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 
 
 def split(
-    value: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]
-) -> Sequence[torch.Tensor]:
+    array: torch.Tensor, sizes: Sequence[int], dim: int, devices: Sequence[Any]
+) -> list[torch.Tensor]:
     """Split a tensor into views, one on each device; each may be changed in place."""
-    pieces = _pieces(value, sizes, dim)
-    if _all_at_home(devices[: len(sizes)], value.device):
+    pieces = list(_pieces(array, sizes, dim))
+    if _all_at_home(tuple(devices[: len(sizes)]), array.device):
         return pieces
     return [
         to_device(piece, device) for piece, device in zip(pieces, devices, strict=False)
@@ -216,6 +216,18 @@ def stack(values: Sequence[torch.Tensor], device: Any = None) -> torch.Tensor:
     return torch.stack(_on_one_device(values, device))
 
 
+def add(
+    total: torch.Tensor | None, addition: torch.Tensor, device: str
+) -> torch.Tensor:
+    """Return a sum on a device, in the storage of the total where that can be."""
+    if total is None:
+        return addition.to(device, copy=True)
+    addition = to_device(addition, device)
+    if total.is_sparse and not addition.is_sparse:
+        return addition + total  # a dense one cannot be added to a sparse one in place
+    return total.add_(addition)
+
+
 def to_device(value: torch.Tensor, device: Any) -> torch.Tensor:
     """Return a tensor on a device: itself where it is there, else a copy.
 
@@ -260,3 +272,10 @@ def precision() -> dict[str, str]:
         "TF32 convolutions": "on" if torch.backends.cudnn.allow_tf32 else "off",
         "float32 products": torch.get_float32_matmul_precision(),
     }
+
+
+def autocast() -> str | None:
+    """Return ``"on"`` where ``torch.autocast`` is, on CPUs or GPUs; None elsewhere."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        return "on"
+    return None

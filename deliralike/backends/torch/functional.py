@@ -28,7 +28,16 @@ from deliralike.nn.windows import _resizing
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _CONV_TRANSPOSE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 _MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+
+
+def _avg_pool3d(x: torch.Tensor, *settings: Any) -> torch.Tensor:
+    """Average over volumes; on the host PyTorch (2.13) has no such kernel for 16 bits."""
+    if x.is_cpu and x.element_size() == 2:
+        return F.avg_pool3d(x.float(), *settings).to(x.dtype)
+    return F.avg_pool3d(x, *settings)
+
+
+_AVG_POOL = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: _avg_pool3d}
 _ADAPTIVE_AVG = {
     1: F.adaptive_avg_pool1d,
     2: F.adaptive_avg_pool2d,
@@ -127,11 +136,15 @@ class TorchFunctions(Functions):
         reduction="mean",
         label_smoothing=0.0,
     ):
-        """Use PyTorch's kernels where they follow the neutral rule: they take half the time."""
+        """Use PyTorch's kernels where they follow the neutral rule: they take half the time.
+
+        Not in float16, in which they add up losses of many positions beyond its largest number.
+        """
         is_plain = (
             weight is None and not label_smoothing and reduction in ("mean", "sum")
         )
-        if is_plain and target.dtype in _WHOLE:
+        may_overflow = logits.dtype == torch.float16
+        if is_plain and not may_overflow and target.dtype in _WHOLE:
             if not _is_on_host(target):
                 self._check_label_shape(logits, target)
                 loss = _cross_entropy(logits, target, ignore_index, reduction)
@@ -197,6 +210,8 @@ class TorchFunctions(Functions):
         return torch.argmax(x, dim)
 
     def log_softmax(self, x, dim):
+        if x.is_cpu and x.dtype == torch.float16:  # which adds in 16 bits there
+            return F.log_softmax(x.float(), dim).half()
         return F.log_softmax(x, dim)
 
     # Shapes
@@ -522,9 +537,9 @@ def unambiguous(x: torch.Tensor) -> torch.Tensor:
 
 def _is_on_host(x: torch.Tensor) -> bool:
     """Return whether the values are at hand: they are not in a program that is traced."""
-    if torch.compiler.is_compiling() or unstable.is_fake(x):
+    if torch.compiler.is_compiling() or not x.is_cpu:
         return False
-    return x.is_cpu
+    return type(x) is torch.Tensor or not unstable.is_fake(x)
 
 
 def _cross_entropy(

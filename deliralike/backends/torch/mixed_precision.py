@@ -5,30 +5,119 @@ Sums, exponentials and losses of `nn` are computed in float32, on CPUs too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
+from deliralike import nest
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
-from deliralike.optim.precision import EXACT, autocast
+from deliralike.context import context_value
+from deliralike.nn.arguments import EXACT, autocast
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
+_is_guarded: ContextVar[bool] = ContextVar("deliralike_torch_guarded", default=False)
 _KERNELS = ("lstm", "gru")  # autocast has rules for these kernels
 
 
 @contextmanager
-def computing_in(precision: str) -> Iterator[None]:
-    """Enable autocast to a type on every kind of device that is present."""
+def computing_in(precision: str, device: str | None = None) -> Iterator[None]:
+    """Enable autocast to a type on a device; on every kind that is present if none is named."""
+    dtype = arrays.find_dtype(precision)
     kinds = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    if device is not None:
+        kinds = [torch.device(device).type]
     with ExitStack() as contexts:
         for kind in kinds:
-            contexts.enter_context(
-                torch.autocast(kind, dtype=arrays.find_dtype(precision))
-            )
+            contexts.enter_context(torch.autocast(kind, dtype=dtype))
+        if "cpu" in kinds:
+            contexts.enter_context(_Float32WhereShortIsWrong(dtype))
+            contexts.enter_context(context_value(_is_guarded, True))
         yield
+
+
+def guard_again() -> AbstractContextManager[Any]:
+    """Return a context for a second pass, to compute in float32 what this one does."""
+    if _is_guarded.get():
+        return _Float32WhereShortIsWrong(torch.get_autocast_dtype("cpu"))
+    return nullcontext()
+
+
+class _Float32WhereShortIsWrong(TorchFunctionMode):
+    """Compute in float32 what a CPU does wrong in a shorter type, for native layers too.
+
+    In bfloat16 oneDNN's gradient of a filter that is wider than its data is not the gradient, but
+    what was in memory before; in float16 it has no LSTM (PyTorch 2.13).
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _LSTM and self.dtype == torch.float16:
+            args = nest.map_where(_is_short, torch.Tensor.float, args)
+            with torch.autocast("cpu", enabled=False):
+                result = func(*args, **kwargs)
+            return tuple(tensor.to(self.dtype) for tensor in result)
+        if func in _CONVOLUTIONS and self.dtype == torch.bfloat16:
+            given = dict(zip(_CONVOLUTIONS[func], args, strict=False)) | kwargs
+            if _has_wide_filter(given, func in _TRANSPOSED):
+                for name in ("input", "weight", "bias"):
+                    if given.get(name) is not None:
+                        given[name] = given[name].float()
+                with torch.autocast("cpu", enabled=False):
+                    return func(**given).to(self.dtype)
+        return func(*args, **kwargs)
+
+
+def _has_wide_filter(given: Mapping[str, Any], is_transposed: bool) -> bool:
+    """Return whether a convolution's filter is wider than its data, and not of float64."""
+    x, weight = given["input"], given["weight"]
+    if not x.is_cpu or torch.float64 in (x.dtype, weight.dtype):
+        return False
+    filters = weight.shape[2:]
+    dilation = _each(given.get("dilation", 1), len(filters))
+    cut: Sequence[int] = [0] * len(filters)
+    if is_transposed:  # padding is cut from the outputs
+        cut = _each(given.get("padding", 0), len(filters))
+    sizes = x.shape[-len(filters) :]
+    for size, width, gap, less in zip(sizes, filters, dilation, cut, strict=True):
+        if gap * (width - 1) + 1 + 2 * less > size:
+            return True
+    return False
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES
+
+
+def _each(value: Any, count: int) -> Sequence[int]:
+    """Return a setting of each dimension."""
+    return [value] * count if isinstance(value, int) else value
+
+
+_TRANSPOSED = (
+    torch.conv_transpose1d,
+    torch.conv_transpose2d,
+    torch.conv_transpose3d,
+)
+_FIRST = ("input", "weight", "bias", "stride", "padding")
+# the arguments of each convolution, in their order
+_CONVOLUTIONS = {
+    torch.conv1d: (*_FIRST, "dilation", "groups"),
+    torch.conv2d: (*_FIRST, "dilation", "groups"),
+    torch.conv3d: (*_FIRST, "dilation", "groups"),
+    **dict.fromkeys(_TRANSPOSED, (*_FIRST, "output_padding", "groups", "dilation")),
+}
+_LSTM = (torch.lstm,)
 
 
 def all_finite(values: Sequence[torch.Tensor]) -> bool:
@@ -42,12 +131,6 @@ def all_finite(values: Sequence[torch.Tensor]) -> bool:
     return bool(torch.stack(checks).all())
 
 
-def _current() -> str | None:
-    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-        return "on"
-    return None
-
-
 def _cast(value: Any, dtype: str) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
         return value.to(arrays.find_dtype(dtype))
@@ -58,5 +141,7 @@ for _name in EXACT:
     if _name not in _KERNELS:
         _function = getattr(TorchFunctions, _name)
         setattr(
-            TorchFunctions, _name, autocast(_function, _current, _cast, dtype="float32")
+            TorchFunctions,
+            _name,
+            autocast(_function, arrays.autocast, _cast, dtype="float32"),
         )

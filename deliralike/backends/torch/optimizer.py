@@ -6,17 +6,19 @@ import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
 from deliralike.backends.torch import arrays, unstable
-from deliralike.backends.torch.owned_parameters import OwnedParameters
+from deliralike.backends.torch.network import first_tensor
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.core import unreplicated
 from deliralike.network.state import Slot
-from deliralike.optim.backward_optimizer import BackwardOptimizer
+from deliralike.optim.backward_optimizer import BackwardOptimizer, OwnedParameters
 from deliralike.optim.loss import as_loss
 
 
@@ -39,17 +41,12 @@ class TorchOptimizer(BackwardOptimizer):
             native = native(self.owned_slots())
         self.native: torch.optim.Optimizer = native
         self._rates = GroupRates(native)
-        self._owned = OwnedParameters(network, self.owns)
+        self._owned = TorchParameters(network, self.owns)
 
-    def holds(self):
-        """Return the names of the parameters in the parameter groups."""
-        first_names = {id(p): name for name, p in self._owned.parameters.items()}
-        names = []
-        for group in self.native.param_groups:
-            for parameter in group["params"]:
-                otherwise = f"a parameter of shape {tuple(parameter.shape)}"
-                names.append(first_names.get(id(parameter), otherwise))
-        return names
+    def native_parameters(self):
+        """Return the parameters in the parameter groups."""
+        groups = self.native.param_groups
+        return chain.from_iterable(group["params"] for group in groups)
 
     def adds_in_backward(self):
         """Return whether no hook takes gradients once they have been accumulated.
@@ -204,3 +201,34 @@ def _slot_tensor(
     if group.get("fused") or group.get("capturable"):
         return torch.tensor(float(value), dtype=torch.float32, device=parameter.device)
     return torch.tensor(float(value))
+
+
+class TorchParameters(OwnedParameters):
+    """The parameters of an optimizer on PyTorch, and what a batch is prepared for."""
+
+    def find_blocks(self) -> None:
+        """Remember the tables of parameters and children of every module."""
+        root: Any = unreplicated(self.network)
+        first = first_tensor(root, torch.is_tensor)
+        self.first = first if isinstance(first, torch.nn.Parameter) else None
+        self._tables: list[dict[str, Any]] = []
+        for module in root.modules():
+            if not isinstance(
+                module, torch.jit.ScriptModule
+            ):  # one of those keeps what it has
+                self._tables += (module._parameters, module._modules)
+
+    def contents(self) -> tuple[list[int], list[Any]]:
+        """Return the sizes of the tables, and the names and objects in them."""
+        objects = chain.from_iterable(map(dict.values, self._tables))
+        return list(map(len, self._tables)), [
+            *chain.from_iterable(self._tables),
+            *objects,
+        ]
+
+    @property
+    def device_name(self) -> str:
+        """The device of the network, as of the last `refresh`."""
+        if self.first is None:
+            return self.network.device_name
+        return arrays.name_of_device(self.first.device)

@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.checkpoint import checkpoint
 
 from deliralike import random
+from deliralike.backends.torch import mixed_precision
 from deliralike.backends.torch.network import unchanged_buffers
 from deliralike.backends.torch.random import drawing_again, draws_masks
 from deliralike.errors import CapabilityError
@@ -29,9 +30,10 @@ def recomputed(
         return call(block, *args, **kwargs)
     refuse_shared_draws(block)
     stream, draws = random.position(), drawing_again()
+    guard = mixed_precision.guard_again()
 
     def contexts() -> tuple[Any, Any]:
-        return nullcontext(), _again(block, stream, draws)
+        return nullcontext(), _again(block, stream, draws, guard)
 
     def run(*arguments: Any, **named: Any) -> Any:
         return call(block, *arguments, **named)
@@ -66,7 +68,8 @@ def _again(
     block: torch.nn.Module,
     stream: random.Stream | None,
     draws: AbstractContextManager[Any],
+    guard: AbstractContextManager[Any],
 ) -> Iterator[None]:
-    """Draw the same masks, and leave buffers as they are."""
-    with unchanged_buffers(block), draws, random.following(stream):
+    """Draw the same masks in the same types, and leave buffers as they are."""
+    with unchanged_buffers(block), draws, guard, random.following(stream):
         yield

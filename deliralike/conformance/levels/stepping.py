@@ -35,7 +35,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import each_once
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.replicas.hooks import AccumulateGradients
+from deliralike.parallel.replicas.network import AccumulateGradients
 from deliralike.weights.matching.distance import norm, wide
 
 TITLE = "optimizer steps"

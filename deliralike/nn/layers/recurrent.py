@@ -287,6 +287,9 @@ class _Cell(Network):
     def _step(self, layer, x, *states):
         """The states after one step of a layer with time first."""
         checks.last_axes(self, x, (self.input_size,))
+        if x.ndim != 2:
+            wanted = f"two axes: (batch, {self.input_size})"
+            raise checks.shape_error(checks.where(self), wanted, x)
         shape = (x.shape[0], self.hidden_size)
         filled = [_state(self, state, shape, x) for state in states]
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -116,7 +115,7 @@ class _EndedEpoch(ProcessGroup):
         """Refuse every sum, as `all_gather_bytes` does."""
         return self.all_gather_bytes(b"")
 
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
         """Return this group."""
         return self
 

@@ -18,8 +18,13 @@ from deliralike.errors import (
     refuse_unknown_word,
 )
 from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.partition import sample_weights, whole
-from deliralike.parallel.batches.spec import array_test, mark_leaves, unmarked
+from deliralike.parallel.batches.scatter import (
+    array_test,
+    mark_leaves,
+    sample_weights,
+    unmarked,
+    whole,
+)
 
 SCALARS = ("stack", "mean", "sum")
 OTHERS = ("equal", "list")

@@ -1,28 +1,29 @@
-"""The only place where a batch is split over devices."""
+"""The only place where a batch is split over devices: into which shares, and leaf by leaf."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.errors import BatchError, SettingError
-from deliralike.nest.arrays import Arrays
-from deliralike.parallel.batches.partition import partition, whole
-from deliralike.parallel.batches.spec import (
-    ARGUMENTS,
-    array_test,
-    mark_leaves,
-    readable,
-    unmarked,
+from deliralike.errors import (
+    BatchError,
+    SettingError,
+    StructureError,
+    suggestion,
+    whole_number,
 )
+from deliralike.nest.arrays import Arrays
 
-__all__ = ["ARGUMENTS", "Shares", "scatter", "split_batch"]
+WORDS = ("split", "copy", "keep")
+# The root whose two items are the positional and the keyword arguments of a call.
+ARGUMENTS = "arguments"
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def split_batch(
     words, leaves, structure = splitter.flatten(batch, spec, root)
     counts = _counts(splitter, words, leaves, structure, root)
     samples = max(_distinct(counts), default=0)
-    sizes = partition(samples, len(devices))
+    sizes = _share_sizes(samples, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
     rows = zip(*splitter.split_all(words, leaves, counts, sizes), strict=True)
@@ -295,3 +296,155 @@ def _some(devices: Sequence[Any]) -> Sequence[Any]:
     if isinstance(devices, str) or not len(devices):
         raise SettingError(f"devices={devices!r}: wanted a list of at least one device")
     return devices
+
+
+# How many samples each share has
+# ----------------------------------------------------------------------------------------------
+
+
+def partition(size: int, parts: int) -> tuple[int, ...]:
+    """Return the sizes of contiguous shares of `size` samples.
+
+    Larger shares come first, and any two differ by at most one sample. No share is empty, so there
+    are fewer than `parts` where there are fewer samples. No samples make one share.
+
+    Raises:
+        SettingError: The number of samples is negative or no whole number, or there are no parts.
+
+    Example:
+        >>> partition(7, 3), partition(2, 4), partition(0, 2)
+        ((3, 2, 2), (1, 1), (0,))
+    """
+    size = whole_number("partition: size", size, 0)
+    return _share_sizes(size, whole_number("partition: parts", parts, 1))
+
+
+def _share_sizes(size: int, parts: int) -> tuple[int, ...]:
+    count = max(1, min(parts, size))
+    share, larger = divmod(size, count)
+    return (share + 1,) * larger + (share,) * (count - larger)
+
+
+def sample_weights(sizes: Sequence[int]) -> list[float]:
+    """Return the weight of each share in a mean over samples; equal ones without any sample."""
+    samples = sum(sizes)
+    if not samples:
+        return [1 / len(sizes)] * len(sizes)
+    return [size / samples for size in sizes]
+
+
+def mean_by_samples(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """Return the mean of arrays of any framework, each weighted by the samples of its share.
+
+    Example:
+        >>> mean_by_samples([1.0, 4.0], sizes=[2, 1])
+        2.0
+    """
+    mean: Any = None
+    for value, weight in zip(values, sample_weights(sizes), strict=True):
+        term = value * weight
+        mean = term if mean is None else mean + term
+    return mean
+
+
+def whole(name: str, value: int) -> int:
+    """Return a whole number as Python's.
+
+    Raises:
+        SettingError: It is something else.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise SettingError(
+            f"{name}={value!r} is a {type(value).__name__}, wanted a whole number"
+        ) from None
+
+
+# What a spec says of each leaf
+# ----------------------------------------------------------------------------------------------
+
+
+class Part:
+    """A leaf with the word that a spec has for it.
+
+    Under ``"split"`` the leaf may be a list or tuple of samples.
+    """
+
+    __slots__ = ("value", "word")
+
+    def __init__(self, word: str | None, value: Any) -> None:
+        """Store the word and the leaf."""
+        self.word = word
+        self.value = value
+
+
+def mark_leaves(
+    value: Any, spec: Any, is_array: Callable[[Any], bool], root: str
+) -> Any:
+    """Return a nest with a `Part` in the place of every leaf.
+
+    Raises:
+        SettingError: The spec has an unknown word.
+        StructureError: The spec is not built like the nest.
+    """
+    for path, word in nest.leaves_with_paths(spec, root):
+        if word is None or (isinstance(word, str) and word in WORDS):
+            continue
+        message = f"the spec says {word!r} of {path}. {suggestion(word, WORDS)}"
+        raise SettingError(readable(message, root))
+    difference = nest.first_difference(
+        spec, value, root, ("in the spec", "here"), prefix=True
+    )
+    if difference:
+        message = (
+            f"{difference} A spec has the structure of the nest; one word may stand for a whole "
+            "subtree."
+        )
+        raise StructureError(readable(message, root))
+    return nest.graft(spec, value, partial(_mark_subtree, is_array))
+
+
+def array_test(backend: Any) -> Callable[[Any], bool]:
+    """Return the test whether a value is an array of a backend; without a backend none is."""
+    return _never if backend is None else backend.is_array
+
+
+def unmarked(leaves: list[Any]) -> tuple[list[str | None], list[Any]]:
+    """Return the word for each leaf and the leaves, of a nest that may have been marked."""
+    if not leaves or type(leaves[0]) is not Part:
+        return [None] * len(leaves), leaves
+    return [part.word for part in leaves], [part.value for part in leaves]
+
+
+def readable(message: str, root: str) -> str:
+    """Return a message in which the two parts of a call's arguments are ``args`` and ``kwargs``.
+
+    Messages about any other root are returned as they are.
+    """
+    if root != ARGUMENTS:
+        return message
+    return message.replace(f"{root}[0]", "args").replace(f"{root}[1]", "kwargs")
+
+
+def _mark_subtree(
+    is_array: Callable[[Any], bool], word: str | None, subtree: Any
+) -> Any:
+    """Return the part of a nest for which a spec has one word, with a `Part` for every leaf."""
+    mark = partial(Part, word)
+    if word != "split":
+        return nest.map(mark, subtree)
+
+    def is_samples(value: Any) -> bool:
+        """Return whether a value is a list or tuple of samples, rather than a container."""
+        if type(value) not in (list, tuple):
+            return False
+        if not value:  # an empty list is one only where the word stands for it alone
+            return type(value) is list and value is subtree
+        return not any(is_array(leaf) for leaf in nest.leaves(value))
+
+    return nest.map(mark, subtree, is_leaf=is_samples)
+
+
+def _never(_: Any) -> bool:
+    return False

@@ -61,6 +61,7 @@ class ProcessGroup(ABC):
         self.agreed = ""
         self._request = ""
         self._reported_error: Exception | None = None
+        self._subgroups: dict[tuple[int, ...], ProcessGroup] = {}
 
     # What an engine provides
     # -----------------------------------------------------------------------------------------
@@ -118,12 +119,8 @@ class ProcessGroup(ABC):
         raise CapabilityError(f"{self} cannot send bfloat16: leave wire out")
 
     @abstractmethod
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """Return a subgroup of these processes as a process group of its own.
-
-        Every process of this group makes the call. A process outside the subgroup gets a group that
-        it must not use.
-        """
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
+        """Make a group of some of these processes; see `subgroup`."""
 
     @abstractmethod
     def failed(self, why: str) -> None:
@@ -158,6 +155,19 @@ class ProcessGroup(ABC):
     def is_root(self) -> bool:
         """Whether this process is the one that writes and shows."""
         return self.rank == 0
+
+    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
+        """Return some of these processes as a process group of its own, which is made once.
+
+        Every process of this group makes the call. A process outside the subgroup gets a group that
+        it must not use.
+        """
+        key = tuple(ranks)
+        if key == tuple(range(self.count)):
+            return self
+        if key not in self._subgroups:
+            self._subgroups[key] = self.new_group(key)
+        return self._subgroups[key]
 
     def all_gather_object(self, topic: str, value: Any) -> list[Any]:
         """Give any picklable value to all processes; return all values in the order of ranks.
@@ -409,7 +419,7 @@ class SingleProcess(ProcessGroup):
         """Return a function that returns the array itself, not rounded to bfloat16."""
         return lambda: flat
 
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
         """Return this group."""
         return self
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -50,9 +50,6 @@ class MPIProcessGroup(ProcessGroup):
             self.comm.Get_group(), range(count), MPI.COMM_WORLD.Get_group()
         )
         super().__init__(self.comm.Get_rank(), count, ranks)
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {
-            tuple(range(self.count)): self
-        }
         self._notes = self.comm.Dup()  # of processes that miss others, or have finished
         self._final_notes: list[
             Any
@@ -124,13 +121,10 @@ class MPIProcessGroup(ProcessGroup):
 
         return finish
 
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """Return the group of some processes, which ``Split`` makes once."""
-        key = tuple(ranks)
-        if key not in self._groups:
-            comm = self.comm.Split(int(self.rank in key), self.rank)
-            self._groups[key] = MPIProcessGroup(comm, self.timeout)
-        return self._groups[key]
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
+        """Make a group by ``Split``."""
+        comm = self.comm.Split(int(self.rank in ranks), self.rank)
+        return MPIProcessGroup(comm, self.timeout)
 
     def failed(self, why: str) -> None:
         """End all processes by ``Abort``, as the others would wait for ever."""

@@ -27,8 +27,7 @@ from deliralike.parallel.averaging.local_sgd import (
     LocalSGD,
 )
 from deliralike.parallel.batches.gather import gather
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares, split_batch
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples, split_batch
 from deliralike.parallel.processes.gradient_sums import (
     SumOverProcesses,
     start_equal,
@@ -36,14 +35,13 @@ from deliralike.parallel.processes.gradient_sums import (
 )
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.processes.loss_exchange import LossExchange, digest, present
-from deliralike.parallel.replicas.context import Replica, current
+from deliralike.parallel.replicas.context import Rendezvous, Replica, current
 from deliralike.parallel.replicas.network import (
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
     call_with,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 BY_AN_OPTIMIZER = (
     "make the update by an optimizer over the network, network.backend.wrap_optimizer(optimizer, "

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
-from threading import Lock
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike import random
-from deliralike.context import context_value
 from deliralike.errors import (
     DeviceError,
-    ReplicaError,
     SettingError,
     StateError,
     refuse_unknown_settings,
@@ -25,6 +22,7 @@ from deliralike.errors import (
 )
 from deliralike.network.parallelism import Hooks, Single
 from deliralike.network.state import Slot
+from deliralike.network.tree import block_tree
 from deliralike.network.wrapper import StepSelf, WrapperNetwork
 from deliralike.optim.loss import (
     Loss,
@@ -34,18 +32,24 @@ from deliralike.optim.loss import (
     value_of,
     with_value,
 )
+from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.gather import OTHERS, SCALARS, gather
-from deliralike.parallel.batches.partition import partition
-from deliralike.parallel.batches.scatter import ARGUMENTS, Shares, split_batch
-from deliralike.parallel.replicas.context import Replica, current, entered
-from deliralike.parallel.replicas.hooks import AccumulateGradients, CopyParameters
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.batches.scatter import (
+    ARGUMENTS,
+    Shares,
+    partition,
+    split_batch,
+)
+from deliralike.parallel.replicas.context import (
+    CallLock,
+    Rendezvous,
+    Replica,
+    current,
+    entered,
+)
 from deliralike.parallel.replicas.run_in_threads import run_in_threads, run_in_turn
 
 BUFFERS = ("root", "mean", "sync")
-_running: ContextVar[frozenset[int]] = ContextVar(
-    "deliralike_calls_that_run", default=frozenset()
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,36 +158,6 @@ class ReplicaSettings:
         for device, count in zip(self.devices, shards, strict=True):
             places += [device] * count
         return tuple(places)
-
-
-class CallLock:
-    """A lock that lets the calls of one network run one after another, from whichever threads.
-
-    A copy of a network has a lock of its own.
-    """
-
-    def __init__(self) -> None:
-        """Create an open lock."""
-        self._lock = Lock()
-
-    @contextmanager
-    def acquire(self) -> Iterator[None]:
-        """Wait for the calls of other threads, then run.
-
-        Raises:
-            ReplicaError: The caller is within such a call, which would wait for itself.
-        """
-        if id(self) in _running.get():
-            raise ReplicaError(
-                "a replica calls the replicated network that it belongs to: a loss in replicas "
-                "computes with the network that it is given as its first argument"
-            )
-        with self._lock, context_value(_running, _running.get() | {id(self)}):
-            yield
-
-    def __reduce__(self) -> tuple:
-        """Return what creates a new lock for a copy."""
-        return CallLock, ()
 
 
 class Replicas(Single):
@@ -535,6 +509,73 @@ class Replicas(Single):
         self.synchronize_buffers(())
 
 
+class ReplicasWithLeaves(Replicas):
+    """The parallelism of replicas of which each parameter has a gradient of its own.
+
+    Attributes:
+        sum_in_threads: ``sum_in_threads(rendezvous, index, x, topic)`` returns the sum of an array
+            over replicas that each run a backward pass.
+        sum_of_graphs: The same where one backward pass goes over the graph of all replicas.
+    """
+
+    sum_in_threads: ClassVar[Callable[..., Any]]
+    sum_of_graphs: ClassVar[Callable[..., Any]]
+
+    @abstractmethod
+    def replica_leaves(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return, for each further replica, the copies of the root's parameters by name.
+
+        A copy that keeps no gradient is left out.
+        """
+
+    def all_sum(
+        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
+    ) -> Callable[[Any, str], Any]:
+        """See `Replicas`."""
+        function = self.sum_in_threads if in_threads else self.sum_of_graphs
+        return partial(function, rendezvous, replica_index)
+
+    def replica_gradients(
+        self, parameters: Mapping[str, Any] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield each replica's gradients of these parameters, or of all, and clear them there.
+
+        So a second hook that accumulates them adds nothing.
+        """
+        if parameters is None:
+            parameters = self.network.own_parameters()
+        for leaves in self.replica_leaves(parameters):
+            gradients = {}
+            for name, leaf in leaves.items():
+                gradients[name] = leaf.grad
+                leaf.grad = None
+            yield gradients
+
+    def holds_replica_gradients(self) -> bool:
+        """See `Replicas`."""
+        leaves = self.replica_leaves(self.network.own_parameters())
+        of_replicas = map(dict.values, leaves)
+        return any(leaf.grad is not None for leaf in chain.from_iterable(of_replicas))
+
+    def accumulate_gradients(self, parameters: Mapping[str, Any] | None = None) -> None:
+        """Add the replicas' gradients of these parameters, or of all, to the root's, in order."""
+        if parameters is None:
+            parameters = self.network.own_parameters()
+        for gradients in self.replica_gradients(parameters):
+            for name, gradient in gradients.items():
+                if gradient is not None:
+                    parameter = parameters[name]
+                    parameter.grad = self.network.backend.add(
+                        parameter.grad, gradient, str(parameter.device)
+                    )
+
+    def clear_replica_gradients(self, parameters: Mapping[str, Any]) -> None:
+        """Drop the gradients of the parameters' copies in further replicas."""
+        for leaves in self.replica_leaves(parameters):
+            for leaf in leaves.values():
+                leaf.grad = None
+
+
 class ReplicatedNetwork(WrapperNetwork):
     """A network that runs as several replicas, each on its device and on its share of a batch.
 
@@ -561,6 +602,15 @@ class ReplicatedNetwork(WrapperNetwork):
     def parallelism(self) -> Any:
         """The object that computes the network over its replicas, with a backend's own methods."""
         return self._parallelism(self)
+
+    def __repr__(self) -> str:
+        """Return the devices, and the tree of the network inside."""
+        devices = list(self.settings.places)
+        return block_tree(
+            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
+        )
+
+    __str__ = __repr__
 
     def _self_in_steps(self) -> Any:
         return StepSelf(self)
@@ -599,6 +649,42 @@ class ReplicatedNetwork(WrapperNetwork):
     def dtype_name(self) -> str:
         """The root's floating type."""
         return self.root.dtype_name
+
+
+class AccumulateGradients:
+    """Pre-update hook that adds the replicas' gradients to the root's, in the order of replicas.
+
+    A parameter that took no part in any replica keeps None and is left alone by the update.
+    """
+
+    def __init__(self, network: WrapperNetwork) -> None:
+        """Take the network whose gradients are accumulated."""
+        self.network = network
+
+    def __call__(
+        self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the accumulated gradients of the optimizer's parameters."""
+        network = self.network
+        for of_replica in optimizer.replica_gradients():
+            gradients = network.backend.add_gradients(
+                gradients, of_replica, network.device_name
+            )
+        return gradients
+
+
+class CopyParameters:
+    """Post-update hook that copies updated parameters to every replica, after all other hooks."""
+
+    runs_last = True
+
+    def __init__(self, network: WrapperNetwork) -> None:
+        """Take the network whose parameters are copied."""
+        self.network = network
+
+    def __call__(self, optimizer: AbstractOptimizer) -> None:
+        """Copy the parameters that the update has changed."""
+        self.network.copy_parameters(optimizer.updated)
 
 
 def call_with(network: Any, arguments: tuple[tuple, dict[str, Any]]) -> Any:

@@ -7,8 +7,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from deliralike.training.fields import Kind, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
+from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 
 
@@ -22,10 +22,10 @@ class Callback:
         runs_last: Whether it is called after the others at each moment, to see their results.
         main_only: Whether only the main process of a group calls it; see `Writer`.
         watches_nan: Whether it looks for losses that are not finite, of which the run warns else.
-        fields: The attributes that a checkpoint keeps, with their kinds.
+        fields: The names of the attributes that a checkpoint keeps.
     """
 
-    fields: ClassVar[Mapping[str, Kind]] = {}
+    fields: ClassVar[tuple[str, ...]] = ()
     runs_last = False
     main_only = False
     watches_nan = False
@@ -54,8 +54,6 @@ class Callback:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state` when a run is resumed."""
-        if self.fields:
-            refuse_wrong_fields(f"state of {type(self).__name__}", state, self.fields)
         for name in self.fields:
             setattr(self, name, state[name])
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from deliralike.errors import CheckpointError, whole_number
 from deliralike.training import checkpoint
-from deliralike.training.array_file import write_bytes
+from deliralike.training.array_file import replace_text
 from deliralike.training.callbacks.callback import Writer
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import NUMBER, TEXT, State
 from deliralike.training.history import Epoch, Step
+from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 from deliralike.training.state import gather
 from deliralike.weights.inflate import AnyPath
@@ -49,7 +49,7 @@ class Checkpoint(Writer):
     Raises:
         SettingError: An option makes no sense.
         CheckpointError: The folder holds the checkpoints of another run, another process is writing
-            to it, which is named, or the disk refuses.
+            to it, or the disk refuses.
         UnknownName: There is no such metric.
 
     Example:
@@ -68,7 +68,7 @@ class Checkpoint(Writer):
     """
 
     runs_last = True
-    fields = {"best": NUMBER.or_none(), "best_name": TEXT.or_none()}
+    fields = ("best", "best_name")
     main_only = False  # where the state is spread over processes, all of them gather it
 
     def __init__(
@@ -250,11 +250,8 @@ def _index(folder: Path) -> dict[str, Any]:
 
 
 def _write_index(folder: Path, index: Mapping[str, Any]) -> None:
-    new = folder / f".{INDEX}.new"
     try:
-        new.unlink(missing_ok=True)
-        write_bytes(new, [json.dumps(index, indent=1).encode() + b"\n"])
-        new.replace(folder / INDEX)
+        replace_text(folder / INDEX, json.dumps(index, indent=1) + "\n")
     except OSError as error:
         raise CheckpointError(
             f"{folder / INDEX} was not written: {error.strerror or error}"

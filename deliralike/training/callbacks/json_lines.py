@@ -12,8 +12,8 @@ from typing import Any
 
 from deliralike.errors import StateError, naming
 from deliralike.training.callbacks.callback import StepWriter
-from deliralike.training.fields import COUNT, State, refuse_wrong_fields
 from deliralike.training.history import Epoch, Step
+from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 
 
@@ -71,7 +71,6 @@ class JsonLines(StepWriter):
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take the size to which the file is cut back."""
-        refuse_wrong_fields("state of JsonLines", state, {"bytes": COUNT})
         self._resumed_at = state["bytes"]
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:

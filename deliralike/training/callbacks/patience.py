@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from deliralike.errors import SettingError, whole_number
 from deliralike.optim.rules import number
 from deliralike.training.callbacks.callback import Callback
 from deliralike.training.callbacks.monitor import Monitor
-from deliralike.training.fields import COUNT, NEST, NUMBER
 from deliralike.training.history import Epoch
 from deliralike.training.run import Run
 
@@ -22,11 +23,7 @@ class Patience(Callback):
         waited: The number of epochs since.
     """
 
-    fields = {
-        "best": NUMBER.or_none(),
-        "best_epoch": COUNT.or_none(),
-        "waited": COUNT,
-    }
+    fields: ClassVar[tuple[str, ...]] = ("best", "best_epoch", "waited")
 
     def __init__(
         self, monitor: str, mode: str, patience: int, min_delta: float
@@ -82,7 +79,7 @@ class EarlyStopping(Patience):
         1
     """
 
-    fields = {**Patience.fields, "weights": NEST.or_none()}
+    fields = (*Patience.fields, "weights")
 
     def __init__(
         self,
@@ -156,7 +153,7 @@ class ReduceLROnPlateau(Patience):
         UnknownName: Before the first step: there will be no such metric.
     """
 
-    fields = {**Patience.fields, "scale": NUMBER}
+    fields = (*Patience.fields, "scale")
 
     def __init__(
         self,

@@ -11,7 +11,6 @@ from typing import Any
 from deliralike.data.packages import needed
 from deliralike.network.steps import TOTAL
 from deliralike.training.callbacks.callback import StepWriter
-from deliralike.training.fields import TEXT
 from deliralike.training.history import Epoch, Step, rates
 from deliralike.training.run import Run
 
@@ -48,7 +47,7 @@ class TrackedRun(Tracker):
     """
 
     id: str | None = None
-    fields = {"id": TEXT.or_none()}
+    fields = ("id",)
 
     def reset(self) -> None:
         """Begin another run."""

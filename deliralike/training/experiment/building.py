@@ -246,7 +246,7 @@ def _advice_on_shapes(dataset: data.Dataset) -> Iterator[None]:
             error.add_note(
                 f"the samples of {dataset.name!r} have the shape {dataset.sample_shape}: take a "
                 "network for such samples (small pictures: resnet8), or other pictures (those of "
-                "a folder are scaled by --set data.size=64)"
+                "a folder are scaled by --set data.size=64, and read in grey by --set data.mode=L)"
             )
         raise
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import stat
 import textwrap
 import tomllib
 from collections.abc import Mapping
@@ -17,11 +15,6 @@ from deliralike.training.experiment.checks import located
 from deliralike.training.experiment.settings import Settings, documentation, names
 
 SUFFIX = ".toml"
-_DEEPEST = 50
-_TOO_DEEP = f"tables and lists are nested more than {_DEEPEST} deep"
-_MOST_BYTES = 2**20
-_MOST_PARTS = 200  # of a key; readers of TOML take the square of their number
-_MOST_BITS = 64  # of a number
 NONE = "none"  # stands for None in a file, since TOML has no such value
 _WIDTH = 100
 
@@ -156,58 +149,10 @@ def read_content(path: Path) -> dict[str, Any]:
             f"{str(path)!r} has the suffix {path.suffix!r}: settings are in {SUFFIX}"
         )
     try:
-        content = tomllib.loads(_text(path))
-        _refuse_extremes(content)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingError(
             f"there is no file {str(path)!r}: 'deliralike settings' prints one to start from"
         ) from None
-    except RecursionError as error:
-        raise SettingError(
-            f"{str(path)!r} does not hold settings: {_TOO_DEEP}"
-        ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"{str(path)!r} does not hold settings: {error}") from error
-    return content
-
-
-def _text(path: Path) -> str:
-    """Return the text of an ordinary file that is not too large.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise ValueError("it is no ordinary file")
-    if status.st_size > _MOST_BYTES:
-        raise ValueError(
-            f"it has {status.st_size:,} bytes, and settings at most {_MOST_BYTES:,}"
-        )
-    text = path.read_text(encoding="utf-8")
-    for line in text.splitlines():
-        for part in re.split(r"[,=]", line.partition("#")[0]):
-            if part.count(".") > _MOST_PARTS:
-                raise ValueError(f"a key has more than {_MOST_PARTS} parts: {line:.30}")
-    return text
-
-
-def _refuse_extremes(value: Any, depth: int = 0) -> None:
-    """Raise an error if tables are too deep, or a number is huge.
-
-    Raises:
-        ValueError: They are.
-    """
-    if depth > _DEEPEST:
-        raise ValueError(_TOO_DEEP)
-    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
-        raise ValueError(
-            f"a number has {value.bit_length():,} bits, and those of settings at most {_MOST_BITS}"
-        )
-    inner: Any = ()
-    if isinstance(value, dict):
-        inner = value.values()
-    elif isinstance(value, list):
-        inner = value
-    for each in inner:
-        _refuse_extremes(each, depth + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 import os
@@ -13,9 +12,10 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import CheckpointError, SettingError, naming
-from deliralike.training.fields import NEST, NUMBER, TEXT, refuse_wrong_fields
+from deliralike.errors import SettingError, naming
+from deliralike.training.array_file import replace_text
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.lock import take_lock
 
 SETTINGS = "settings.toml"
 CODE = "code.json"
@@ -57,9 +57,6 @@ class Status:
     started: float = 0.0
     seconds: float = 0.0
     metrics: Mapping[str, float] = field(default_factory=dict)
-
-
-_OTHER_FIELDS = {"reason": TEXT, "started": NUMBER, "seconds": NUMBER, "metrics": NEST}
 
 
 # Making and holding -------------------------------------------------------------------------------
@@ -136,13 +133,11 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(descriptor):
             raise SettingError(
                 f"the run in {str(folder)!r} is going on in another process: wait for it, or stop "
                 "it"
-            ) from None
+            )
         yield
     finally:
         os.close(descriptor)
@@ -234,12 +229,11 @@ def read_status(folder: Path) -> Status | None:
         return None
     content = read_json(folder / STATUS)
     try:
-        refuse_wrong_fields("status", content, {"status": TEXT}, _OTHER_FIELDS)
-    except CheckpointError as error:
+        status = Status(**content)
+    except TypeError as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
         ) from error
-    status = Status(**content)
     status = replace(status, metrics=_number(status.metrics))
     if status.status == RUNNING:
         with suppress(SettingError), lock_folder(folder):
@@ -309,11 +303,9 @@ def read_last_start(folder: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON aside and move it into its place, so that the file is whole at any moment."""
-    aside = path.with_name(f".{path.name}.new")
+    """Write a file of JSON, which is whole at any moment."""
     with naming(path):
-        aside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    os.replace(aside, path)
+        replace_text(path, json.dumps(content, indent=2) + "\n")
 
 
 def read_json(path: Path) -> Any:

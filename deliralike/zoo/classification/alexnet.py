@@ -5,13 +5,13 @@ Unlike the 2012 paper: one tower instead of two, no local response normalisation
 """
 
 from deliralike.zoo.blocks import classifier, images, large_enough, run_stages
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register
 
 _STAGES = (("conv1", 2), ("conv2", 5), ("conv5", 12), ("features", 13))
 
 
-class AlexNet(Model):
+class AlexNet(PooledClassifier):
     """Five convolutions, three poolings and three linear layers.
 
     Source: Krizhevsky 2014, arXiv 1404.5997 (one tower, no local response normalisation); names,
@@ -70,10 +70,6 @@ class AlexNet(Model):
             nn.ReLU(),
             classifier(nn, hidden, num_classes, "AlexNet"),
         )
-
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["features"])  # (batch, 256, 6, 6)
-        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
         """Return the convolutions before each pooling, / 4 to / 16, and the last pooling, / 32.

@@ -130,19 +130,18 @@ class LinearAttention(Network):
 
     def forward(self, x):
         nn = self.nn
-        batch, _, *size = x.shape
         packed = self.qkv(x)
         packed = nn.concatenate([packed, self.aggreg[0](packed)], 1)
-        packed = nn.reshape(packed, (batch, -1, 3 * self.head_dim, size[0] * size[1]))
+        packed = nn.unflatten(nn.flatten(packed, 2), 1, (-1, 3 * self.head_dim))
         query, key, value = nn.chunk(packed, 3, 2)  # (batch, heads, head_dim, places)
         # both sums over keys are scaled, so that they stay within float16
-        scale = (size[0] * size[1]) ** -0.5
+        scale = packed.shape[3] ** -0.5
         query, key = nn.relu(query), nn.relu(key) * scale
         products = nn.einsum("bhdn,bhen->bhde", value, key)
         weighted = nn.einsum("bhde,bhen->bhdn", products, query)
         total = nn.einsum("bhe,bhen->bhn", nn.sum(key, dim=-1), query)
         y = weighted / (nn.unsqueeze(total, 2) + _EPS * scale)
-        return self.proj(nn.reshape(y, (batch, -1, *size)))
+        return self.proj(nn.unflatten(nn.flatten(y, 1, 2), 2, x.shape[2:]))
 
 
 def _stem(nn: Any, in_channels: int, width: int, depth: int) -> Any:

@@ -6,7 +6,7 @@ were trained with.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
@@ -58,7 +58,22 @@ class ConvNorm(Sequential):
         super().__init__(layers)
 
 
-class Inception(Network):
+class Mixed(Network):
+    """Branches side by side, whose outputs are joined; each is a row of layers by name."""
+
+    branches: ClassVar[tuple[tuple[str, ...], ...]]
+
+    def forward(self, x):
+        outputs = []
+        for names in self.branches:
+            y = x
+            for name in names:
+                y = getattr(self, name)(y)
+            outputs.append(y)
+        return self.nn.concatenate(outputs, 1)
+
+
+class Inception(Mixed):
     """Four branches side by side: 1x1, 3x3 and again 3x3 convolutions, and a pooling.
 
     Source: Szegedy et al. 2015, arXiv 1409.4842, figure 2b. The third branch is 5x5 in the paper;
@@ -68,6 +83,8 @@ class Inception(Network):
         ``(batch, in_channels, height, width)`` gives as many channels as the branches have
         together.
     """
+
+    branches = (("branch1",), ("branch2",), ("branch3",), ("branch4",))
 
     def __init__(self, in_channels: int, widths: Widths) -> None:
         super().__init__()
@@ -85,10 +102,6 @@ class Inception(Network):
             nn.MaxPool2d(3, stride=1, padding=1, ceil_mode=True),
             ConvNorm(in_channels, pooled, 1),
         )
-
-    def forward(self, x):
-        branches = [self.branch1(x), self.branch2(x), self.branch3(x), self.branch4(x)]
-        return self.nn.concatenate(branches, 1)
 
 
 class Auxiliary(Sequential):

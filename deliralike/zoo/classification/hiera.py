@@ -268,9 +268,9 @@ class PooledAttention(Network):
         tokens = nn.flatten(windows, 0, 1)
         query, key, value = unpacked_heads(nn, self.qkv(tokens), self.heads)
         if self.stride == 2:
-            count, heads, _, width = query.shape
-            grids = _halved(nn, nn.reshape(query, (-1, *sides, width)))
-            query = nn.reshape(grids, (count, heads, -1, width))
+            grids = nn.unflatten(nn.flatten(query, 0, 1), 1, sides)
+            halved = nn.flatten(_halved(nn, grids), 1, 2)
+            query = nn.unflatten(halved, 0, tuple(query.shape[:2]))
         y = self.proj(attend_heads(nn, query, key, value))
         return nn.unflatten(y, 0, tuple(windows.shape[:2]))
 

@@ -15,6 +15,7 @@ from deliralike.nn.start import Normal
 from deliralike.zoo.blocks import classifier, images, large_enough, run_stages
 from deliralike.zoo.classification.googlenet import (
     ConvNorm,
+    Mixed,
     as_trained,
     check_input_settings,
 )
@@ -27,16 +28,7 @@ ROW = ((1, 7), 1, (0, 3))
 COLUMN = ((7, 1), 1, (3, 0))
 
 
-class _Mixed(Network):
-    """Branches side by side, whose outputs are joined; each is a row of convolutions by name."""
-
-    def chain(self, x, *names):
-        for name in names:
-            x = getattr(self, name)(x)
-        return x
-
-
-class InceptionA(_Mixed):
+class InceptionA(Mixed):
     """1x1, 5x5, two 3x3 convolutions, and an average: figure 5 of the paper.
 
     The average over 3x3 counts the zeros of the padding, here and in the blocks below (torchvision;
@@ -45,6 +37,13 @@ class InceptionA(_Mixed):
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``224 + pool_features`` channels.
     """
+
+    branches = (
+        ("branch1x1",),
+        ("branch5x5_1", "branch5x5_2"),
+        ("branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
+        ("pool", "branch_pool"),
+    )
 
     def __init__(self, in_channels: int, pool_features: int) -> None:
         super().__init__()
@@ -57,23 +56,20 @@ class InceptionA(_Mixed):
         self.pool = self.nn.AvgPool2d(3, stride=1, padding=1)
         self.branch_pool = ConvNorm(in_channels, pool_features, 1)
 
-    def forward(self, x):
-        branches = [
-            self.branch1x1(x),
-            self.chain(x, "branch5x5_1", "branch5x5_2"),
-            self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
-            self.chain(x, "pool", "branch_pool"),
-        ]
-        return self.nn.concatenate(branches, 1)
 
-
-class InceptionB(_Mixed):
+class InceptionB(Mixed):
     """Half the size: a 3x3 convolution, two of them, and a maximum. Source: figure 10 of the paper.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``480 + in_channels`` channels and half the
         size, rounded down.
     """
+
+    branches = (
+        ("branch3x3",),
+        ("branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3"),
+        ("pool",),
+    )
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -83,13 +79,8 @@ class InceptionB(_Mixed):
         self.branch3x3dbl_3 = ConvNorm(96, 96, 3, 2)
         self.pool = self.nn.MaxPool2d(3, stride=2)
 
-    def forward(self, x):
-        double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2", "branch3x3dbl_3")
-        branches = [self.branch3x3(x), double, self.pool(x)]
-        return self.nn.concatenate(branches, 1)
 
-
-class InceptionC(_Mixed):
+class InceptionC(Mixed):
     """Convolutions over 7 elements along one axis after the other, once and twice.
 
     Source: figure 6 of the paper.
@@ -97,6 +88,19 @@ class InceptionC(_Mixed):
     Shapes:
         ``(batch, in_channels, height, width)`` gives 768 channels.
     """
+
+    branches = (
+        ("branch1x1",),
+        ("branch7x7_1", "branch7x7_2", "branch7x7_3"),
+        (
+            "branch7x7dbl_1",
+            "branch7x7dbl_2",
+            "branch7x7dbl_3",
+            "branch7x7dbl_4",
+            "branch7x7dbl_5",
+        ),
+        ("pool", "branch_pool"),
+    )
 
     def __init__(self, in_channels: int, inside: int) -> None:
         super().__init__()
@@ -112,23 +116,20 @@ class InceptionC(_Mixed):
         self.pool = self.nn.AvgPool2d(3, stride=1, padding=1)
         self.branch_pool = ConvNorm(in_channels, 192, 1)
 
-    def forward(self, x):
-        branches = [
-            self.branch1x1(x),
-            self.chain(x, "branch7x7_1", "branch7x7_2", "branch7x7_3"),
-            self.chain(x, *(f"branch7x7dbl_{i}" for i in range(1, 6))),
-            self.chain(x, "pool", "branch_pool"),
-        ]
-        return self.nn.concatenate(branches, 1)
 
-
-class InceptionD(_Mixed):
+class InceptionD(Mixed):
     """Half the size again: 3x3; 7 elements along each axis and 3x3; a maximum.
 
     Shapes:
         ``(batch, in_channels, height, width)`` gives ``512 + in_channels`` channels and half the
         size, rounded down.
     """
+
+    branches = (
+        ("branch3x3_1", "branch3x3_2"),
+        ("branch7x7x3_1", "branch7x7x3_2", "branch7x7x3_3", "branch7x7x3_4"),
+        ("pool",),
+    )
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
@@ -140,16 +141,8 @@ class InceptionD(_Mixed):
         self.branch7x7x3_4 = ConvNorm(192, 192, 3, 2)
         self.pool = self.nn.MaxPool2d(3, stride=2)
 
-    def forward(self, x):
-        branches = [
-            self.chain(x, "branch3x3_1", "branch3x3_2"),
-            self.chain(x, *(f"branch7x7x3_{i}" for i in range(1, 5))),
-            self.pool(x),
-        ]
-        return self.nn.concatenate(branches, 1)
 
-
-class InceptionE(_Mixed):
+class InceptionE(Network):
     """Convolutions over 3 elements along one axis and along the other, side by side.
 
     Source: figure 7 of the paper.
@@ -173,14 +166,14 @@ class InceptionE(_Mixed):
 
     def forward(self, x):
         single = self.branch3x3_1(x)
-        double = self.chain(x, "branch3x3dbl_1", "branch3x3dbl_2")
+        double = self.branch3x3dbl_2(self.branch3x3dbl_1(x))
         branches = [
             self.branch1x1(x),
             self.branch3x3_2a(single),
             self.branch3x3_2b(single),
             self.branch3x3dbl_3a(double),
             self.branch3x3dbl_3b(double),
-            self.chain(x, "pool", "branch_pool"),
+            self.branch_pool(self.pool(x)),
         ]
         return self.nn.concatenate(branches, 1)
 

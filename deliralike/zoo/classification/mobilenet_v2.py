@@ -19,7 +19,7 @@ from deliralike.zoo.mobile import (
     stage_ends,
 )
 from deliralike.zoo.mobile_layouts import TIMM, by_blocks, timm_ends
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import number_rows
 
@@ -88,7 +88,7 @@ class InvertedResidual(Network):
         return x + y if self.shortcut else y
 
 
-class MobileNetV2(Model):
+class MobileNetV2(PooledClassifier):
     """Inverted residual blocks between two convolutions, in 1, 2 and 3 dimensions.
 
     Source: Sandler et al. 2018, arXiv 1801.04381; names, order, shapes and start values are those
@@ -174,10 +174,6 @@ class MobileNetV2(Model):
         ends = timm_ends(len(self.features) - 1)
         places = [(ours, theirs, TIMM) for ours, theirs in self.places]
         return (KeyMap("timm", by_blocks(places, ends)),)
-
-    def forward(self, x):
-        last = self.last_stage(x)
-        return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
         """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""

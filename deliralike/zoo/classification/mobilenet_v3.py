@@ -23,7 +23,7 @@ from deliralike.zoo.mobile import (
     stage_ends,
 )
 from deliralike.zoo.mobile_layouts import TIMM, timm
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import by_column, register_each
 
 Row = tuple[int, int, int, bool, str, int]
@@ -171,7 +171,7 @@ def _tail(rows: Sequence[Row]) -> int:
     return max(at for at, row in enumerate(rows) if row[5] > 1)
 
 
-class MobileNetV3(Model):
+class MobileNetV3(PooledClassifier):
     """Inverted residual blocks with squeeze and excitation.
 
     There are hard swishes where the channels are many.
@@ -264,10 +264,6 @@ class MobileNetV3(Model):
         keymap = timm(places, ends, self.eps, self.same_padding)
         as_linear = (_without_kernel, _with_kernel)
         return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
-
-    def forward(self, x):
-        last = self.last_stage(x)
-        return self.classifier(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
         """Return what comes before each halving, / 2 to / 16, and the last 1x1 convolution.

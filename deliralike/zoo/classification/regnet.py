@@ -15,7 +15,7 @@ from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.mobile import ConvNormActivation, SqueezeExcitation
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import by_column, register_each
 from deliralike.zoo.setting_checks import paired
 
@@ -135,7 +135,7 @@ class Stage(Sequential):
         super().__init__(blocks)
 
 
-class RegNet(Model):
+class RegNet(PooledClassifier):
     """A convolution and four stages of bottlenecks whose widths grow by a rule.
 
     RegNet X has no squeeze and excitation, Y has.
@@ -211,10 +211,6 @@ class RegNet(Model):
         self.trunk_output = self.nn.ModuleDict(stages)
         self.avgpool = by_dims(self.nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(self.nn, width, num_classes, "RegNet")
-
-    def forward(self, x):
-        last = self.last_stage(x)
-        return self.fc(self.nn.flatten(self.avgpool(last)))
 
     def forward_stages(self, x, until=None):
         """Return the first convolution, ``(batch, 32, *size / 2)``, and the stages, / 4 to / 32."""

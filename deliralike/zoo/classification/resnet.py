@@ -4,6 +4,7 @@ Unlike the paper: where a bottleneck halves the size, the 3x3 convolution does i
 (known as version 1.5, about half a percent better). The small networks are the paper's.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal
 from deliralike.zoo.blocks import by_dims, classifier, images, in_turn
 from deliralike.zoo.mobile import SqueezeExcitation
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers, one_of
 
@@ -128,7 +129,7 @@ class Bottleneck(_Block):
 BLOCKS: Mapping[str, Any] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 
 
-class ResNet(Model):
+class ResNet(PooledClassifier):
     """A residual network with four stages, as torchvision builds it, in 1, 2 and 3 dimensions.
 
     Source: He et al. 2016, arXiv 1512.03385; ResNeXt: Xie et al. 2017, arXiv 1611.05431; Wide
@@ -254,10 +255,6 @@ class ResNet(Model):
             start[f"layer*.{self.last_norm}.weight"] = ZEROS
         return start
 
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["layer4"])
-        return self.fc(self.nn.flatten(x))
-
     def forward_stages(self, x, until=None):
         """Return the stem, ``(batch, 64, *size / 2)``, and the four stages, / 4 to / 32.
 
@@ -307,7 +304,7 @@ class Subsample(Network):
         return self.nn.pad(x, [self.pads, *((0, 0),) * axes])
 
 
-class SmallResNet(Model):
+class SmallResNet(PooledClassifier):
     """A residual network for tiny images, with ``6n + 2`` layers.
 
     Its three stages have 16, 32 and 64 channels.
@@ -333,6 +330,7 @@ class SmallResNet(Model):
         ShapeError: The input has another number of axes or channels; the error names ``conv1``.
     """
 
+    can_stop = True
     stem_paths = ("conv1",)
     head_paths = ("fc",)
     start_values = {
@@ -370,20 +368,15 @@ class SmallResNet(Model):
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         self.fc = classifier(nn, 64, num_classes, "SmallResNet")
 
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["layer3"])
-        return self.fc(self.nn.flatten(x))
-
-    def forward_stages(self, x):
+    def forward_stages(self, x, until=None):
         """Return the stem and the three stages: 16, 16, 32 and 64 channels.
 
         The last two halve the size.
         """
-        stages = {"stem": self.relu(self.bn1(self.conv1(x)))}
-        stages["layer1"] = self.layer1(stages["stem"])
-        stages["layer2"] = self.layer2(stages["layer1"])
-        stages["layer3"] = self.layer3(stages["layer2"])
-        return stages
+        stem = self.relu(self.bn1(self.conv1(x)))
+        names = ("layer1", "layer2", "layer3")
+        steps = {name: getattr(self, name) for name in names}
+        return {"stem": stem} | in_turn(stem, steps, until)
 
 
 def _stem_widths(stem_type: str, width: int) -> tuple[int, ...]:
@@ -542,69 +535,86 @@ _X8 = {"groups": 32, "width_per_group": 8}
 _64X4 = {"groups": 64, "width_per_group": 4}
 _WIDE = {"width_per_group": 128}
 
-# source: name: (basic blocks or bottlenecks in each stage, other settings, parameters)
-_VARIANTS: dict[
-    str, dict[str, tuple[str, tuple[int, ...], dict[str, Any], int | None]]
-] = {
+# depth: basic blocks or bottlenecks, and their number in each stage
+_DEPTHS = {
+    10: ("basic", (1, 1, 1, 1)),
+    14: ("bottleneck", (1, 1, 1, 1)),
+    18: ("basic", (2, 2, 2, 2)),
+    26: ("bottleneck", (2, 2, 2, 2)),
+    34: ("basic", (3, 4, 6, 3)),
+    50: ("bottleneck", (3, 4, 6, 3)),
+    101: ("bottleneck", (3, 4, 23, 3)),
+    152: ("bottleneck", (3, 8, 36, 3)),
+    200: ("bottleneck", (3, 24, 36, 3)),
+}
+
+
+def blocks_by_name(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the kind of the blocks and their number in each stage, by the depth in a name.
+
+    Example:
+        >>> blocks_by_name("resnext50_32x4d")
+        ('bottleneck', (3, 4, 6, 3))
+    """
+    return _DEPTHS[int(re.findall(r"\d{2,}", name)[0])]
+
+
+# source: name: (other settings than the blocks, parameters)
+_VARIANTS: dict[str, dict[str, tuple[dict[str, Any], int | None]]] = {
     "He et al. 2016, arXiv 1512.03385; MONAI": {
-        "resnet10": ("basic", (1, 1, 1, 1), {}, None),
+        "resnet10": ({}, None),
     },
     "He et al. 2016, arXiv 1512.03385; torchvision": {
-        "resnet18": ("basic", (2, 2, 2, 2), {}, 11_689_512),
-        "resnet34": ("basic", (3, 4, 6, 3), {}, 21_797_672),
-        "resnet50": ("bottleneck", (3, 4, 6, 3), {}, 25_557_032),
-        "resnet101": ("bottleneck", (3, 4, 23, 3), {}, 44_549_160),
-        "resnet152": ("bottleneck", (3, 8, 36, 3), {}, 60_192_808),
+        "resnet18": ({}, 11_689_512),
+        "resnet34": ({}, 21_797_672),
+        "resnet50": ({}, 25_557_032),
+        "resnet101": ({}, 44_549_160),
+        "resnet152": ({}, 60_192_808),
     },
     "Xie et al. 2017, arXiv 1611.05431; torchvision": {
-        "resnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _X4, 25_028_904),
-        "resnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _X8, 88_791_336),
-        "resnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _64X4, 83_455_272),
+        "resnext50_32x4d": (_X4, 25_028_904),
+        "resnext101_32x8d": (_X8, 88_791_336),
+        "resnext101_64x4d": (_64X4, 83_455_272),
     },
     "Zagoruyko and Komodakis 2016, arXiv 1605.07146; torchvision": {
-        "wide_resnet50_2": ("bottleneck", (3, 4, 6, 3), _WIDE, 68_883_240),
-        "wide_resnet101_2": ("bottleneck", (3, 4, 23, 3), _WIDE, 126_886_696),
+        "wide_resnet50_2": (_WIDE, 68_883_240),
+        "wide_resnet101_2": (_WIDE, 126_886_696),
     },
     _OF_TIMM: {
-        "resnet10t": ("basic", (1, 1, 1, 1), _T, 5_435_488),
-        "resnet14t": ("bottleneck", (1, 1, 1, 1), _T, 10_081_632),
-        "resnet18d": ("basic", (2, 2, 2, 2), _D, 11_708_744),
-        "resnet26": ("bottleneck", (2, 2, 2, 2), {}, 15_995_176),
-        "resnet26d": ("bottleneck", (2, 2, 2, 2), _D, 16_014_408),
-        "resnet26t": ("bottleneck", (2, 2, 2, 2), _T, 16_011_872),
-        "resnet34d": ("basic", (3, 4, 6, 3), _D, 21_816_904),
-        "resnet50c": ("bottleneck", (3, 4, 6, 3), _C, 25_576_264),
-        "resnet50d": ("bottleneck", (3, 4, 6, 3), _D, 25_576_264),
-        "resnet50s": ("bottleneck", (3, 4, 6, 3), _S, 25_680_808),
-        "resnet50t": ("bottleneck", (3, 4, 6, 3), _T, 25_573_728),
-        "resnet101c": ("bottleneck", (3, 4, 23, 3), _C, 44_568_392),
-        "resnet101d": ("bottleneck", (3, 4, 23, 3), _D, 44_568_392),
-        "resnet101s": ("bottleneck", (3, 4, 23, 3), _S, 44_672_936),
-        "resnet152c": ("bottleneck", (3, 8, 36, 3), _C, 60_212_040),
-        "resnet152d": ("bottleneck", (3, 8, 36, 3), _D, 60_212_040),
-        "resnet152s": ("bottleneck", (3, 8, 36, 3), _S, 60_316_584),
-        "resnet200": ("bottleneck", (3, 24, 36, 3), {}, 64_673_832),
-        "resnet200d": ("bottleneck", (3, 24, 36, 3), _D, 64_693_064),
-        "resnext50d_32x4d": ("bottleneck", (3, 4, 6, 3), _X4 | _D, 25_048_136),
-        "resnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _X4, 44_177_704),
-        "seresnet18": ("basic", (2, 2, 2, 2), _SE, 11_779_624),
-        "seresnet34": ("basic", (3, 4, 6, 3), _SE, 21_960_416),
-        "seresnet50": ("bottleneck", (3, 4, 6, 3), _SE, 28_088_024),
-        "seresnet101": ("bottleneck", (3, 4, 23, 3), _SE, 49_326_872),
-        "seresnet152": ("bottleneck", (3, 8, 36, 3), _SE, 66_821_848),
-        "seresnet152d": ("bottleneck", (3, 8, 36, 3), _SE | _D, 66_841_080),
-        "seresnext26d_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _D, 16_809_512),
-        "seresnext26t_32x4d": ("bottleneck", (2, 2, 2, 2), _SE | _X4 | _T, 16_806_976),
-        "seresnext50_32x4d": ("bottleneck", (3, 4, 6, 3), _SE | _X4, 27_559_896),
-        "seresnext101_32x4d": ("bottleneck", (3, 4, 23, 3), _SE | _X4, 48_955_416),
-        "seresnext101_32x8d": ("bottleneck", (3, 4, 23, 3), _SE | _X8, 93_569_048),
-        "seresnext101_64x4d": ("bottleneck", (3, 4, 23, 3), _SE | _64X4, 88_232_984),
-        "seresnext101d_32x8d": (
-            "bottleneck",
-            (3, 4, 23, 3),
-            _SE | _X8 | _D,
-            93_588_280,
-        ),
+        "resnet10t": (_T, 5_435_488),
+        "resnet14t": (_T, 10_081_632),
+        "resnet18d": (_D, 11_708_744),
+        "resnet26": ({}, 15_995_176),
+        "resnet26d": (_D, 16_014_408),
+        "resnet26t": (_T, 16_011_872),
+        "resnet34d": (_D, 21_816_904),
+        "resnet50c": (_C, 25_576_264),
+        "resnet50d": (_D, 25_576_264),
+        "resnet50s": (_S, 25_680_808),
+        "resnet50t": (_T, 25_573_728),
+        "resnet101c": (_C, 44_568_392),
+        "resnet101d": (_D, 44_568_392),
+        "resnet101s": (_S, 44_672_936),
+        "resnet152c": (_C, 60_212_040),
+        "resnet152d": (_D, 60_212_040),
+        "resnet152s": (_S, 60_316_584),
+        "resnet200": ({}, 64_673_832),
+        "resnet200d": (_D, 64_693_064),
+        "resnext50d_32x4d": (_X4 | _D, 25_048_136),
+        "resnext101_32x4d": (_X4, 44_177_704),
+        "seresnet18": (_SE, 11_779_624),
+        "seresnet34": (_SE, 21_960_416),
+        "seresnet50": (_SE, 28_088_024),
+        "seresnet101": (_SE, 49_326_872),
+        "seresnet152": (_SE, 66_821_848),
+        "seresnet152d": (_SE | _D, 66_841_080),
+        "seresnext26d_32x4d": (_SE | _X4 | _D, 16_809_512),
+        "seresnext26t_32x4d": (_SE | _X4 | _T, 16_806_976),
+        "seresnext50_32x4d": (_SE | _X4, 27_559_896),
+        "seresnext101_32x4d": (_SE | _X4, 48_955_416),
+        "seresnext101_32x8d": (_SE | _X8, 93_569_048),
+        "seresnext101_64x4d": (_SE | _64X4, 88_232_984),
+        "seresnext101d_32x8d": (_SE | _X8 | _D, 93_588_280),
     },
 }
 
@@ -613,8 +623,9 @@ _SMALL = {8: (1, 8), 20: (3, 32), 32: (3, 32), 44: (3, 32), 56: (3, 32), 110: (3
 
 
 for _source, _table in _VARIANTS.items():
-    for _name, (_kind, _layer_counts, _settings, _parameters) in _table.items():
-        _variant: dict[str, Any] = {"block": _kind, "layers": _layer_counts}
+    for _name, (_settings, _parameters) in _table.items():
+        _kind, _counts = blocks_by_name(_name)
+        _variant: dict[str, Any] = {"block": _kind, "layers": _counts}
         if _source is _OF_TIMM:
             _variant["zero_init_residual"] = True
         register(

@@ -12,6 +12,7 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import by_dims, images, in_turn
+from deliralike.zoo.classification.resnet import blocks_by_name
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of, paired
@@ -380,33 +381,33 @@ def _wider(factor: int) -> dict[str, Any]:
     return {"widths": widths, "stem_width": factor * 64}
 
 
-# name: (blocks of each stage, other settings, parameters)
-_VARIANTS: dict[str, tuple[tuple[int, ...], dict[str, Any], int]] = {
-    "resnetv2_18": ((2, 2, 2, 2), _NARROW, 11_687_720),
-    "resnetv2_18d": ((2, 2, 2, 2), _NARROW | _D, 11_706_952),
-    "resnetv2_34": ((3, 4, 6, 3), _NARROW, 21_795_880),
-    "resnetv2_34d": ((3, 4, 6, 3), _NARROW | _D, 21_815_112),
-    "resnetv2_50": ((3, 4, 6, 3), {}, 25_549_352),
-    "resnetv2_50d": ((3, 4, 6, 3), _D, 25_568_584),
-    "resnetv2_50t": ((3, 4, 6, 3), _T, 25_566_048),
-    "resnetv2_50d_gn": ((3, 4, 6, 3), _D | {"norm": "group"}, 25_568_584),
-    "resnetv2_101": ((3, 4, 23, 3), {}, 44_541_480),
-    "resnetv2_101d": ((3, 4, 23, 3), _D, 44_560_712),
-    "resnetv2_152": ((3, 8, 36, 3), {}, 60_185_128),
-    "resnetv2_152d": ((3, 8, 36, 3), _D, 60_204_360),
-    "resnetv2_50x1_bit": ((3, 4, 6, 3), _BIT, 25_549_352),
-    "resnetv2_50x3_bit": ((3, 4, 6, 3), _BIT | _wider(3), 217_319_080),
-    "resnetv2_101x1_bit": ((3, 4, 23, 3), _BIT, 44_541_480),
-    "resnetv2_101x3_bit": ((3, 4, 23, 3), _BIT | _wider(3), 387_934_888),
-    "resnetv2_152x2_bit": ((3, 8, 36, 3), _BIT | _wider(2), 236_335_208),
-    "resnetv2_152x4_bit": ((3, 8, 36, 3), _BIT | _wider(4), 936_533_224),
+# name: (other settings than the number of blocks, parameters)
+_VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+    "resnetv2_18": (_NARROW, 11_687_720),
+    "resnetv2_18d": (_NARROW | _D, 11_706_952),
+    "resnetv2_34": (_NARROW, 21_795_880),
+    "resnetv2_34d": (_NARROW | _D, 21_815_112),
+    "resnetv2_50": ({}, 25_549_352),
+    "resnetv2_50d": (_D, 25_568_584),
+    "resnetv2_50t": (_T, 25_566_048),
+    "resnetv2_50d_gn": (_D | {"norm": "group"}, 25_568_584),
+    "resnetv2_101": ({}, 44_541_480),
+    "resnetv2_101d": (_D, 44_560_712),
+    "resnetv2_152": ({}, 60_185_128),
+    "resnetv2_152d": (_D, 60_204_360),
+    "resnetv2_50x1_bit": (_BIT, 25_549_352),
+    "resnetv2_50x3_bit": (_BIT | _wider(3), 217_319_080),
+    "resnetv2_101x1_bit": (_BIT, 44_541_480),
+    "resnetv2_101x3_bit": (_BIT | _wider(3), 387_934_888),
+    "resnetv2_152x2_bit": (_BIT | _wider(2), 236_335_208),
+    "resnetv2_152x4_bit": (_BIT | _wider(4), 936_533_224),
 }
 
-for _name, (_layers, _settings, _parameters) in _VARIANTS.items():
+for _name, (_settings, _parameters) in _VARIANTS.items():
     register(
         ResNetV2,
         name=_name,
-        variant={"layers": _layers, **_settings},
+        variant={"layers": blocks_by_name(_name)[1], **_settings},
         dims=(1, 2, 3),
         source="He et al. 2016, arXiv 1603.05027; Kolesnikov et al. 2020, arXiv 1912.11370; timm",
         shape=images(224),

@@ -15,7 +15,7 @@ from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
 from deliralike.zoo.keymaps import KeyMap, by_patterns
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
 
@@ -41,7 +41,7 @@ def _windowed(window: tuple[int, ...], weight: np.ndarray) -> np.ndarray:
     return weight.reshape(len(weight), *window)
 
 
-class VGG(Model):
+class VGG(PooledClassifier):
     """Five blocks of 3x3 convolutions, each followed by a pooling, and three linear layers.
 
     Source: Simonyan and Zisserman 2015, arXiv 1409.1556; names, order, shapes and start values are
@@ -129,11 +129,6 @@ class VGG(Model):
             f"features.{at}.weight": HeNormal("out") for at in self.convolutions
         }
         return convolutions | {"classifier.*.weight": Normal(0.01), "*.bias": ZEROS}
-
-    def forward(self, x):
-        x = self.forward_stages(x)["features"]
-        x = self.avgpool(x)  # (batch, widths[-1], pooled, ...)
-        return self.classifier(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
         """Return each block before its pooling, / 1 to / 16, and the last pooling, / 32."""

@@ -10,7 +10,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn.start import ZEROS, HeNormal, Normal
 from deliralike.zoo.blocks import classifier, in_turn
-from deliralike.zoo.model import Model
+from deliralike.zoo.model import PooledClassifier
 from deliralike.zoo.registry import register_each
 from deliralike.zoo.setting_checks import numbers, one_of
 
@@ -82,7 +82,7 @@ class VideoBlock(Network):
         return self.relu(y + x)
 
 
-class VideoResNet(Model):
+class VideoResNet(PooledClassifier):
     """A residual network over videos, with four stages.
 
     Source: Tran et al. 2018, arXiv 1711.11248. Names, order, shapes and start values are those of
@@ -137,10 +137,6 @@ class VideoResNet(Model):
         self.layer4 = _stage(nn, kinds[3], layers[3], 256, 512, 2)
         self.avgpool = nn.AdaptiveAvgPool3d(1)
         self.fc = classifier(nn, 512, num_classes, "VideoResNet")
-
-    def forward(self, x):
-        x = self.avgpool(self.forward_stages(x)["layer4"])
-        return self.fc(self.nn.flatten(x))
 
     def forward_stages(self, x, until=None):
         """Return the stem and the four stages, with 64, 64, 128, 256 and 512 channels.

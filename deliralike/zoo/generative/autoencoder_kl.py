@@ -4,15 +4,17 @@ It follows the paper's code in 1, 2 and 3 dimensions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from deliralike.network.base import Network
-from deliralike.zoo import medical
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.generative import ddpm, latent_blocks
 from deliralike.zoo.generative.diffusion_model_unet import Double
-from deliralike.zoo.generative.latent_blocks import GENERATIVE_MODELS, SpatialAttention
+from deliralike.zoo.generative.latent_blocks import (
+    GENERATIVE_MODELS,
+    Shared,
+    SpatialAttention,
+    per_level,
+)
 from deliralike.zoo.generative.vae import check_noise
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.model import Model
@@ -20,15 +22,6 @@ from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import numbers
 
 LOG_VARIANCES = (-30.0, 20.0)  # the range that they are kept in
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The settings that all blocks share; see `AutoencoderKL`."""
-
-    dims: int
-    norm_num_groups: int
-    norm_eps: float
 
 
 class AutoencoderKL(Model):
@@ -83,39 +76,27 @@ class AutoencoderKL(Model):
         dims: int = 2,
     ) -> None:
         super().__init__()
-        what = "AutoencoderKL"
-        widths = numbers(channels, "channels", what)
-        levels = len(widths)
-        attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
-        layers = numbers(
-            medical.per_stage(num_res_blocks, levels, "num_res_blocks", what),
-            "num_res_blocks",
-            what,
+        widths, layers, attends = per_level(
+            "AutoencoderKL", channels, num_res_blocks, attention_levels
         )
         shared = Shared(dims, norm_num_groups, norm_eps)
         nn = self.nn
-        down = [medical.Convolution(in_channels, widths[0], dims, alone=True)]
-        down += _levels(widths, layers, attends, shared, partial(Halve, dims=dims))
+        down = [shared.conv(in_channels, widths[0])]
+        down += _levels(widths, layers, attends, shared, partial(_halve, nn, dims))
         if with_encoder_nonlocal_attn:
             down += _nonlocal(widths[-1], shared)
         down += _last(nn, widths[-1], latent_channels, shared)
         self.encoder = nn.Sequential({"blocks": nn.Sequential(*down)})
-        up = [medical.Convolution(latent_channels, widths[-1], dims, alone=True)]
+        up = [shared.conv(latent_channels, widths[-1])]
         if with_decoder_nonlocal_attn:
             up += _nonlocal(widths[-1], shared)
-        up += _levels(
-            widths[::-1],
-            layers[::-1],
-            attends[::-1],
-            shared,
-            partial(Double, dims=dims),
-        )
+        double = partial(Double, shared=shared)
+        up += _levels(widths[::-1], layers[::-1], attends[::-1], shared, double)
         up += _last(nn, widths[0], out_channels, shared)
         self.decoder = nn.Sequential({"blocks": nn.Sequential(*up)})
-        latent = (latent_channels, latent_channels, dims, 1)
-        self.quant_conv_mu = medical.Convolution(*latent, alone=True)
-        self.quant_conv_log_sigma = medical.Convolution(*latent, alone=True)
-        self.post_quant_conv = medical.Convolution(*latent, alone=True)
+        self.quant_conv_mu = shared.conv(latent_channels, latent_channels, 1)
+        self.quant_conv_log_sigma = shared.conv(latent_channels, latent_channels, 1)
+        self.post_quant_conv = shared.conv(latent_channels, latent_channels, 1)
 
     @property
     def head_paths(self):  # type: ignore[override]
@@ -155,47 +136,14 @@ class AutoencoderKL(Model):
         return self.quant_conv_mu(encoded), nn.exp(log_variance / 2)
 
 
-class Residual(Network):
-    """Two convolutions, each after a normalisation and SiLU, beside a shortcut.
+class Residual(latent_blocks.Residual):
+    """A residual block that reads no time."""
 
-    Shapes:
-        ``(batch, in_channels, *size)`` gives ``(batch, out_channels, *size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, shared: Shared) -> None:
-        super().__init__()
-        nn, dims = self.nn, shared.dims
-        self.norm1 = nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
-        self.conv1 = medical.Convolution(in_channels, out_channels, dims, alone=True)
-        self.norm2 = nn.GroupNorm(shared.norm_num_groups, out_channels, shared.norm_eps)
-        self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
-        self.nin_shortcut = nn.Identity()
-        if in_channels != out_channels:
-            self.nin_shortcut = medical.Convolution(
-                in_channels, out_channels, dims, 1, alone=True
-            )
-
-    def forward(self, x):
-        nn = self.nn
-        y = self.conv1(nn.silu(self.norm1(x)))
-        y = self.conv2(nn.silu(self.norm2(y)))
-        return y + self.nin_shortcut(x)
+    shortcut = "nin_shortcut"
 
 
-class Halve(Network):
-    """A convolution with stride 2 that pads the far side only.
-
-    Shapes:
-        ``(batch, channels, *size)`` gives ``(batch, channels, *size / 2)``, rounded down.
-    """
-
-    def __init__(self, channels: int, dims: int) -> None:
-        super().__init__()
-        conv = by_dims(self.nn, dims, "Conv")(channels, channels, 3, 2)
-        self.conv = self.nn.Sequential({"conv": conv})
-
-    def forward(self, x):
-        return self.conv(self.nn.pad(x, [(0, 1)] * (len(x.shape) - 2)))
+def _halve(nn: Any, dims: int, channels: int) -> Any:
+    return nn.Sequential({"conv": ddpm.Halve(channels, dims)})
 
 
 def _levels(
@@ -212,7 +160,7 @@ def _levels(
             yield Residual(before, width, shared)
             before = width
             if attends[level]:
-                yield _attention(width, shared)
+                yield SpatialAttention(width, None, shared)
         if level < len(widths) - 1:
             yield resize(width)
 
@@ -220,19 +168,15 @@ def _levels(
 def _nonlocal(channels: int, shared: Shared) -> Iterator[Any]:
     """Make two residual blocks with attention between them."""
     yield Residual(channels, channels, shared)
-    yield _attention(channels, shared)
+    yield SpatialAttention(channels, None, shared)
     yield Residual(channels, channels, shared)
-
-
-def _attention(channels: int, shared: Shared) -> Any:
-    return SpatialAttention(channels, None, shared.norm_num_groups, shared.norm_eps)
 
 
 def _last(
     nn: Any, in_channels: int, out_channels: int, shared: Shared
 ) -> Iterator[Any]:
-    yield nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
-    yield medical.Convolution(in_channels, out_channels, shared.dims, alone=True)
+    yield shared.norm(nn, in_channels)
+    yield shared.conv(in_channels, out_channels)
 
 
 def _inputs(settings: Mapping[str, Any]) -> list[Any]:

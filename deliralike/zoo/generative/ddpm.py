@@ -16,7 +16,7 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.layers.containers import Sequential
-from deliralike.zoo.blocks import by_dims
+from deliralike.zoo.blocks import at_least_single, by_dims
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.layouts import as_grid, as_tokens, attend
 from deliralike.zoo.model import Model
@@ -30,7 +30,7 @@ class DiffusionUNet(Model):
     Source: Ho et al. 2020, arXiv 2006.11239. Structure, names, order and start values are those of
     diffusers' ``UNet2DModel`` with the positional embedding of time and blocks ``DownBlock2D`` and
     ``AttnDownBlock2D``. (Diffusers computes that embedding in single precision whatever the
-    network's type; here it has the network's.)
+    network's type; here it is double in a network of double precision.)
 
     Args:
         in_channels: Number of input channels.
@@ -200,17 +200,18 @@ def time_waves(
         shift: What is taken off the number of frequencies when they are spaced.
 
     Returns:
-        ``(batch, width)``.
+        ``(batch, width)``, computed in single precision at least: half of it cannot count steps.
     """
     nn = model.nn
     checks.whole_numbers(time, f"{checks.where(model)}: time steps")
     half = width // 2
     frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - shift))
-    angles = nn.unsqueeze(nn.cast(time, like), 1) * nn.constant(frequencies, like=like)
+    steps = nn.unsqueeze(nn.cast(time, at_least_single(like)), 1)
+    angles = steps * nn.constant(frequencies, like=steps)
     waves = [nn.sin(angles), nn.cos(angles)]
     if flip:
         waves.reverse()
-    return nn.cat(waves, dim=1)
+    return nn.cast(nn.cat(waves, dim=1), like)
 
 
 def add_time(nn: Any, y: Any, projection: Any, time: Any) -> Any:

@@ -5,7 +5,6 @@ paper's code in 2 and 3 dimensions.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +17,6 @@ from deliralike.zoo import medical
 from deliralike.zoo.generative.ddpm import (
     DownLevel,
     UpLevel,
-    add_time,
     check_halvings,
     levels_up,
     run_levels,
@@ -28,29 +26,16 @@ from deliralike.zoo.generative.ddpm import (
 from deliralike.zoo.generative.latent_blocks import (
     GENERATIVE_MODELS,
     Attention,
+    Residual,
+    Shared,
     SpatialAttention,
     head_count,
+    per_level,
 )
 from deliralike.zoo.inputs import Input
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
-from deliralike.zoo.setting_checks import numbers
-
-
-@dataclass(frozen=True)
-class Shared:
-    """The settings that all blocks of a network share; see `DiffusionModelUNet`.
-
-    `cross_attention_dim` is 0 without a context.
-    """
-
-    dims: int
-    time_width: int
-    norm_num_groups: int
-    norm_eps: float
-    transformer_num_layers: int
-    cross_attention_dim: int
 
 
 class DiffusionModelUNet(Model):
@@ -58,8 +43,9 @@ class DiffusionModelUNet(Model):
 
     Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
     order, shapes and start values are those of MONAI's ``DiffusionModelUNet``. (MONAI computes the
-    embedding of time in single precision whatever the network's type; here it has the network's.)
-    The key map ``"monai-generative"`` has the names of files from before MONAI 1.4.
+    embedding of time in single precision whatever the network's type; here it is double in a
+    network of double precision.) The key map ``"monai-generative"`` has the names of files from
+    before MONAI 1.4.
 
     Args:
         in_channels: Number of input channels.
@@ -121,14 +107,10 @@ class DiffusionModelUNet(Model):
         super().__init__()
         nn = self.nn
         what = "DiffusionModelUNet"
-        widths = numbers(channels, "channels", what)
-        levels = len(widths)
-        attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
-        layers = numbers(
-            medical.per_stage(num_res_blocks, levels, "num_res_blocks", what),
-            "num_res_blocks",
-            what,
+        widths, layers, attends = per_level(
+            what, channels, num_res_blocks, attention_levels
         )
+        levels = len(widths)
         head_widths = medical.per_stage(
             num_head_channels, levels, "num_head_channels", what
         )
@@ -137,16 +119,16 @@ class DiffusionModelUNet(Model):
         first = widths[0]
         shared = Shared(
             dims,
-            4 * first,
             norm_num_groups,
             norm_eps,
+            4 * first,
             transformer_num_layers,
             cross_attention_dim or 0,
         )
         self.width = first
         self.halvings = levels - 1
         self.conditioned = bool(with_conditioning)
-        self.conv_in = medical.Convolution(in_channels, first, dims, alone=True)
+        self.conv_in = shared.conv(in_channels, first)
         self.time_embed = nn.Sequential(
             nn.Linear(first, 4 * first), nn.SiLU(), nn.Linear(4 * first, 4 * first)
         )
@@ -171,10 +153,8 @@ class DiffusionModelUNet(Model):
             )
             up_blocks.append(block)
         self.up_blocks = nn.ModuleList(up_blocks)
-        last = medical.Convolution(first, out_channels, dims, alone=True)
-        self.out = nn.Sequential(
-            nn.GroupNorm(norm_num_groups, first, norm_eps), nn.SiLU(), last
-        )
+        last = shared.conv(first, out_channels)
+        self.out = nn.Sequential(shared.norm(nn, first), nn.SiLU(), last)
 
     def forward(self, x, timesteps, context=None, class_labels=None):
         stages = self.forward_stages(x, timesteps, context, class_labels)
@@ -216,41 +196,6 @@ def _check_conditioning(
             f"DiffusionModelUNet: with_conditioning={with_conditioning!r} and "
             f"cross_attention_dim={cross_attention_dim!r}; wanted both or neither"
         )
-
-
-class Residual(Network):
-    """Two convolutions, each after a normalisation and SiLU; the time is added between them.
-
-    Args:
-        in_channels, out_channels: Channels before and after.
-        shared: The settings that blocks share.
-
-    Shapes:
-        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
-        ``(batch, out_channels, *size)``.
-    """
-
-    def __init__(self, in_channels: int, out_channels: int, shared: Shared) -> None:
-        super().__init__()
-        nn = self.nn
-        dims = shared.dims
-        self.norm1 = nn.GroupNorm(shared.norm_num_groups, in_channels, shared.norm_eps)
-        self.conv1 = medical.Convolution(in_channels, out_channels, dims, alone=True)
-        self.time_emb_proj = nn.Linear(shared.time_width, out_channels)
-        self.norm2 = nn.GroupNorm(shared.norm_num_groups, out_channels, shared.norm_eps)
-        self.conv2 = medical.Convolution(out_channels, out_channels, dims, alone=True)
-        self.skip_connection = nn.Identity()
-        if in_channels != out_channels:
-            self.skip_connection = medical.Convolution(
-                in_channels, out_channels, dims, kernel_size=1, alone=True
-            )
-
-    def forward(self, x, time):
-        nn = self.nn
-        y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
-        y = add_time(nn, y, self.time_emb_proj, time)
-        y = self.conv2(nn.silu(self.norm2(y)))
-        return y + self.skip_connection(x)
 
 
 class TransformerBlock(Network):
@@ -310,17 +255,13 @@ class SpatialTransformer(Network):
         super().__init__()
         nn = self.nn
         heads = head_count(channels, head_width)
-        self.norm = nn.GroupNorm(shared.norm_num_groups, channels, shared.norm_eps)
-        self.proj_in = medical.Convolution(
-            channels, channels, shared.dims, 1, alone=True
-        )
+        self.norm = shared.norm(nn, channels)
+        self.proj_in = shared.conv(channels, channels, 1)
         blocks = []
         for _ in range(shared.transformer_num_layers):
             blocks.append(TransformerBlock(channels, heads, shared))
         self.transformer_blocks = nn.ModuleList(blocks)
-        self.proj_out = medical.Convolution(
-            channels, channels, shared.dims, 1, alone=True
-        )
+        self.proj_out = shared.conv(channels, channels, 1)
 
     def forward(self, x, context):
         tokens = as_tokens(self.nn, self.proj_in(self.norm(x)))
@@ -333,12 +274,7 @@ def _attention(channels: int, head_width: int, shared: Shared) -> Any:
     """Make the attention after a residual block: to a context too, if there is any."""
     if shared.cross_attention_dim:
         return SpatialTransformer(channels, head_width, shared)
-    return SpatialAttention(
-        channels,
-        head_width,
-        shared.norm_num_groups,
-        shared.norm_eps,
-    )
+    return SpatialAttention(channels, head_width, shared)
 
 
 class Down(DownLevel):
@@ -364,8 +300,7 @@ class Down(DownLevel):
         )
         self.downsampler = None
         if halves:
-            halving = (out_channels, out_channels, shared.dims)
-            conv = medical.Convolution(*halving, stride=2, alone=True)
+            conv = shared.conv(out_channels, out_channels, stride=2)
             self.downsampler = nn.Sequential({"op": conv})
 
 
@@ -411,7 +346,7 @@ class Up(UpLevel):
             self.resnets = nn.ModuleList(resnets)
         self.upsampler = None
         if doubles:
-            self.upsampler = Double(out_channels, shared.dims)
+            self.upsampler = Double(out_channels, shared)
 
 
 class Double(Sequential):
@@ -421,10 +356,10 @@ class Double(Sequential):
         ``(batch, channels, *size)`` gives ``(batch, channels, *2 * size)``.
     """
 
-    def __init__(self, channels: int, dims: int) -> None:
-        conv = medical.Convolution(channels, channels, dims, alone=True)
+    def __init__(self, channels: int, shared: Shared) -> None:
+        double = self.nn.Upsample(scale_factor=2.0)
         super().__init__(
-            {"upsample": self.nn.Upsample(scale_factor=2.0), "postconv": conv}
+            {"upsample": double, "postconv": shared.conv(channels, channels)}
         )
 
 

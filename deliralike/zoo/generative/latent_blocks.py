@@ -1,9 +1,16 @@
-"""Attention over pictures and volumes for latent diffusion, named as in MONAI."""
+"""Residual blocks and attention over pictures for latent diffusion, named as in MONAI."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
+from deliralike.zoo import medical
+from deliralike.zoo.generative.ddpm import add_time
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import as_grid, as_tokens, attend
+from deliralike.zoo.setting_checks import numbers
 
 # MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
 GENERATIVE_MODELS = KeyMap(
@@ -18,6 +25,89 @@ GENERATIVE_MODELS = KeyMap(
         }
     ),
 )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The settings that all blocks of a network share; see its class.
+
+    `time_width` is 0 where no block reads a time, `cross_attention_dim` without a context.
+    """
+
+    dims: int
+    norm_num_groups: int
+    norm_eps: float
+    time_width: int = 0
+    transformer_num_layers: int = 1
+    cross_attention_dim: int = 0
+
+    def norm(self, nn: Any, channels: int) -> Any:
+        """Make a normalisation."""
+        return nn.GroupNorm(self.norm_num_groups, channels, self.norm_eps)
+
+    def conv(
+        self, in_channels: int, out_channels: int, kernel_size: int = 3, stride: int = 1
+    ) -> Any:
+        """Make a convolution."""
+        sizes = (self.dims, kernel_size, stride)
+        return medical.Convolution(in_channels, out_channels, *sizes, alone=True)
+
+
+def per_level(
+    what: str,
+    channels: Sequence[int],
+    num_res_blocks: int | Sequence[int],
+    attention_levels: Sequence[bool],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
+    """Return the width of each level, the number of its blocks, and whether it attends.
+
+    Raises:
+        SettingError: There is not one value for each level, or a number is none.
+    """
+    widths = numbers(channels, "channels", what)
+    levels = len(widths)
+    attends = medical.per_stage(attention_levels, levels, "attention_levels", what)
+    layers = medical.per_stage(num_res_blocks, levels, "num_res_blocks", what)
+    return widths, numbers(layers, "num_res_blocks", what), attends
+
+
+class Residual(Network):
+    """Two convolutions, each after a normalisation and SiLU, beside a shortcut.
+
+    The time, where there is one, is added between them.
+
+    Args:
+        in_channels, out_channels: Channels before and after.
+        shared: The settings that blocks share.
+
+    Shapes:
+        ``(batch, in_channels, *size)`` and ``(batch, time_width)`` give
+        ``(batch, out_channels, *size)``.
+    """
+
+    shortcut: ClassVar[str] = "skip_connection"
+
+    def __init__(self, in_channels: int, out_channels: int, shared: Shared) -> None:
+        super().__init__()
+        nn = self.nn
+        self.norm1 = shared.norm(nn, in_channels)
+        self.conv1 = shared.conv(in_channels, out_channels)
+        if shared.time_width:
+            self.time_emb_proj = nn.Linear(shared.time_width, out_channels)
+        self.norm2 = shared.norm(nn, out_channels)
+        self.conv2 = shared.conv(out_channels, out_channels)
+        shortcut = nn.Identity()
+        if in_channels != out_channels:
+            shortcut = shared.conv(in_channels, out_channels, 1)
+        setattr(self, self.shortcut, shortcut)
+
+    def forward(self, x, time=None):
+        nn = self.nn
+        y = self.conv1(nn.silu(self.norm1(x)))  # (batch, out_channels, *size)
+        if time is not None:
+            y = add_time(nn, y, self.time_emb_proj, time)
+        y = self.conv2(nn.silu(self.norm2(y)))
+        return y + getattr(self, self.shortcut)(x)
 
 
 class Attention(Network):
@@ -64,22 +154,16 @@ class SpatialAttention(Network):
     Args:
         channels: Channels of input and output.
         head_width: Width of each head; one head when None.
-        num_groups, eps: Of the normalisation.
+        shared: The settings that blocks share.
 
     Shapes:
         ``(batch, channels, *size)`` gives the same, whatever the context.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        head_width: int | None,
-        num_groups: int,
-        eps: float,
-    ) -> None:
+    def __init__(self, channels: int, head_width: int | None, shared: Shared) -> None:
         super().__init__()
         heads = 1 if head_width is None else head_count(channels, head_width)
-        self.norm = self.nn.GroupNorm(num_groups, channels, eps)
+        self.norm = shared.norm(self.nn, channels)
         self.attn = Attention(channels, heads, channels, True)
 
     def forward(self, x, context=None):

@@ -56,7 +56,7 @@ class GatedNorm(Network):
     def forward(self, x, gate):
         nn = self.nn
         x = x * nn.silu(gate)
-        grouped = nn.reshape(x, (*x.shape[:2], self.groups, -1))
+        grouped = nn.unflatten(x, 2, (self.groups, -1))
         normed = nn.rms_norm(grouped, grouped.shape[-1:], eps=EPS)
         return nn.reshape(normed, x.shape) * self.weight
 
@@ -112,23 +112,25 @@ class Mixer(Network):
 
     def _scan(self, y, steps, state):
         nn = self.nn
-        batch, tokens, _ = y.shape
         x, to_state, from_state = nn.split(y, self.parts, dim=-1)
         steps = nn.softplus(steps + self.dt_bias)
         logs = -nn.exp(self.A_log) * steps
-        groups = (batch, tokens, self.groups, -1)
-        x = nn.reshape(x, (batch, tokens, *self.state[:3]))
+        x, steps, logs, to_state, from_state = (
+            nn.unflatten(each, 2, (self.groups, -1))
+            for each in (x, steps, logs, to_state, from_state)
+        )
+        x = nn.unflatten(x, 3, self.state[1:3])
         scanned, state = scan(
             nn,
-            x * nn.reshape(steps, (*groups, 1)),
-            nn.reshape(logs, groups),
-            nn.reshape(to_state, groups),
-            nn.reshape(from_state, groups),
+            x * nn.unsqueeze(steps, 4),
+            logs,
+            to_state,
+            from_state,
             state,
             self.chunk_size,
         )
         scanned = scanned + x * nn.reshape(self.D, (self.groups, -1, 1))
-        return nn.reshape(scanned, (batch, tokens, -1)), state
+        return nn.flatten(scanned, 2), state
 
 
 def scan(
@@ -169,8 +171,7 @@ def scan(
     states = _between_chunks(nn, state, added, nn.sum(logs, -1))
     given = nn.einsum("bctgn,bcghwn->bctghw", from_state, states[:, :-1])
     y = y + nn.einsum("bcght,bctghw->bctghw", nn.exp(nn.cumsum(logs, -1)), given)
-    y = nn.reshape(y, (y.shape[0], -1, *y.shape[3:]))
-    return y[:, :tokens], states[:, -1]
+    return nn.flatten(y, 1, 2)[:, :tokens], states[:, -1]
 
 
 def _between_chunks(nn: Any, state: Any, added: Any, logs: Any) -> Any:
@@ -185,9 +186,8 @@ def _between_chunks(nn: Any, state: Any, added: Any, logs: Any) -> Any:
 
 def _chunks(nn: Any, x: Any, size: int) -> Any:
     """Turn ``(batch, tokens, ...)`` into ``(batch, chunks, size, ...)``, with zeros at the end."""
-    batch, tokens, *rest = x.shape
-    pads = [(0, -tokens % size)] + [(0, 0)] * len(rest)
-    return nn.reshape(nn.pad(x, pads), (batch, -1, size, *rest))
+    pads = [(0, -x.shape[1] % size)] + [(0, 0)] * (x.ndim - 2)
+    return nn.unflatten(nn.pad(x, pads), 1, (-1, size))
 
 
 def decays(nn: Any, logs: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.zoo.blocks import at_least_single
 
 LLAMA3 = (
     "factor",
@@ -73,8 +74,7 @@ def angles(
     Shapes:
         Positions ``(batch, tokens)`` give ``(batch, 1, tokens, 2 * len(turns))``.
     """
-    precision = "float64" if "float64" in str(like.dtype) else "float32"
-    steps = nn.cast(positions, precision)
+    steps = nn.cast(positions, at_least_single(like))
     batch, tokens = positions.shape
     twice = nn.constant(np.asarray((*turns, *turns)), like=steps)
     turned = nn.reshape(steps, (batch, 1, tokens, 1)) * twice

@@ -153,6 +153,10 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
         self.state.reduced = frozenset(parameters)
 
+    def may_synchronise(self) -> bool:
+        """Return True: ChainerMN's batch normalisation has the whole batch's statistics here."""
+        return True
+
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch.
 
@@ -184,7 +188,7 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
         A tied parameter comes under its first name only.
         """
-        parameters = self.parallelism.parameters().items()
+        parameters = self.own_parameters().items()
         return {
             name: each
             for name, each in parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,8 +11,7 @@ from deliralike.backends.chainer import arrays, unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.network import AbstractChainerNetwork
 from deliralike.nn.layers.normalization import batch_norm_over_replicas
-from deliralike.parallel.replicas.context import current
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous, current
 
 F = chainer.functions
 L = chainer.links
@@ -49,23 +48,18 @@ class AllSum(chainer.FunctionNode):
         return AllSum(self.rendezvous, self.index, topic).apply(gradients)
 
 
-def all_sum(
-    rendezvous: Rendezvous, index: int, in_threads: bool
-) -> Callable[[Any, str], Any]:
-    """Return the differentiable sum over all replicas: by `AllSum`, or in one graph."""
+def sum_in_threads(rendezvous: Rendezvous, index: int, x: Any, topic: str) -> Any:
+    """Return the sum over replicas that run backward each in its own thread."""
+    return AllSum(rendezvous, index, topic).apply((x,))[0]
 
-    def in_own_graph(x: Any, topic: str) -> Any:
-        return AllSum(rendezvous, index, topic).apply((x,))[0]
 
-    def in_one_graph(x: Any, topic: str) -> Any:
-        x = chainer.as_variable(x)
-        values = [
-            arrays.moved(value, x.device)
-            for value in rendezvous.exchange(index, topic, x)
-        ]
-        return F.add(*values) if len(values) > 1 else x
-
-    return in_own_graph if in_threads else in_one_graph
+def sum_of_graphs(rendezvous: Rendezvous, index: int, x: Any, topic: str) -> Any:
+    """Return the sum in one graph over all replicas, for one backward."""
+    x = chainer.as_variable(x)
+    values = []
+    for value in rendezvous.exchange(index, topic, x):
+        values.append(arrays.moved(value, x.device))
+    return F.add(*values) if len(values) > 1 else x
 
 
 # Chainer's own batch normalisation

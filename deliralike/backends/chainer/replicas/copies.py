@@ -17,7 +17,7 @@ from deliralike.backends.chainer import arrays
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.network import set_requires_grad
 from deliralike.errors import StructureError
-from deliralike.parallel.batches.partition import mean_by_samples
+from deliralike.parallel.batches.scatter import mean_by_samples
 
 # The sets of names of a link's parameters, persistent values and children.
 _NAMES = ("_params", "_persistent", "_children")

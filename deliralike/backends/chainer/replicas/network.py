@@ -20,8 +20,9 @@ from deliralike.backends.chainer.network import (
 )
 from deliralike.backends.chainer.random import Draws, drawing
 from deliralike.backends.chainer.replicas.batch_norm import (
-    all_sum,
     batch_norms,
+    sum_in_threads,
+    sum_of_graphs,
     synchronised_links,
 )
 from deliralike.backends.chainer.replicas.copies import (
@@ -35,17 +36,15 @@ from deliralike.backends.chainer.replicas.thread_context import (
 )
 from deliralike.errors import DeviceError
 from deliralike.network.arguments import bind_arguments
-from deliralike.network.tree import block_tree
+from deliralike.network.state import each_once
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
+from deliralike.parallel.replicas.context import CallLock, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     ReplicaSettings,
+    ReplicasWithLeaves,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
     all_of,
     blas_threads,
@@ -63,9 +62,12 @@ class _ReplicatedType(ChainerNetworkType):
 class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
     """The computations of a replicated Chainer network: threads with the caller's settings."""
 
+    sum_in_threads = staticmethod(sum_in_threads)
+    sum_of_graphs = staticmethod(sum_of_graphs)
+
     def __init__(self, network: Any) -> None:
         super().__init__(network)
-        self._draws: list[Draws] = []  # of each replica in the present run
+        self._draws: list[Draws] = []  # of the replicas in the present run
         self._reports: Any = None
 
     # Calls
@@ -93,20 +95,25 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
     def running(self, shares: Shares) -> Iterator[None]:
         """Give replicas equal start values, and combine their reports and draws."""
         copies = self.network._copies
-        self._draws = [Draws() for _ in shares.nests]
+        self._draws = []
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
-        links = chain.from_iterable(copies.links) if len(shares.sizes) > 1 else ()
-        synchronised = [
-            link for link in batch_norms(links) if self.is_synchronised(link)
-        ]
+        synchronised: AbstractContextManager[None] = nullcontext()
+        if len(shares.sizes) > 1 and self.may_synchronise():
+            norms = batch_norms(chain.from_iterable(copies.links))
+            norms = [link for link in norms if self.is_synchronised(link)]
+            synchronised = synchronised_links(norms)
         try:
-            with equal_start_values(copies), synchronised_links(synchronised):
+            with equal_start_values(copies), synchronised:
                 yield
         finally:
             copies.remember()
         self._reports.combine()
-        if any(draws.used for draws in self._draws):
+        if any(draws.generator is not None for draws in self._draws):
             np.random.randint(2**31)  # the number that `draw_seed` has returned
+
+    def may_synchronise(self) -> bool:
+        """Return whether some batch normalisation may have the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
 
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch."""
@@ -118,15 +125,10 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         """Return ``function(replica network, share)`` of one replica, on its device."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
-        draws = drawing(self._draws[context.position], context)
-        with all_of(device, reports, draws):
+        draws = Draws((context.seed, context.index))
+        self._draws.append(draws)
+        with all_of(device, reports, drawing(draws)):
             return super().run_replica(context, thread_context, function, share)
-
-    def all_sum(
-        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
-    ) -> Callable[[Any, str], Any]:
-        """Return the differentiable sum over all replicas."""
-        return all_sum(rendezvous, replica_index, in_threads)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
         """Return the calling thread's settings and hooks as a context for other threads."""
@@ -252,6 +254,10 @@ class DataParallelChainerNetwork(
         """Make the replicas from the root as it is now."""
         self._copies = Copies(self.root, self.settings.places)
         self._tables = [_by_name(network) for network in self._copies.networks]
+        slots = each_once(self.root.neutral_slots()).items()
+        self._parameters_of_root = {
+            name: slot.native for name, slot in slots if slot.is_parameter
+        }
         call_replication_callbacks(list(zip(*self._copies.links, strict=True)))
         self._copies.remember()
 
@@ -259,6 +265,10 @@ class DataParallelChainerNetwork(
     def replicas(self) -> Sequence[Any]:  # type: ignore[override]
         """All replicas, the root first."""
         return self._copies.networks
+
+    def own_parameters(self) -> dict[str, chainer.Parameter]:
+        """Return the root's parameters by neutral name, a tied one under its first name only."""
+        return self._parameters_of_root
 
     # Training mode
     # ------------------------------------------------------------
@@ -373,15 +383,6 @@ class DataParallelChainerNetwork(
                 f"the replicas are on {', '.join(self.settings.places)} and do not move together: "
                 "move the network first, then replicate it anew"
             )
-
-    def __repr__(self) -> str:
-        """Return the devices, and the tree of the network inside."""
-        devices = list(self.settings.places)
-        return block_tree(
-            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
-        )
-
-    __str__ = __repr__
 
     # The names of delira
     # ------------------------------------------------------------

@@ -7,6 +7,7 @@ was found out about a network is kept until something other than a value of a va
 from __future__ import annotations
 
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import copy
@@ -160,7 +161,7 @@ class _Search:
         return [read() for read in self._readers]
 
 
-_surroundings: dict[Any, Surroundings] = {}  # by function
+_surroundings: OrderedDict[Any, Surroundings] = OrderedDict()  # by function
 # by the identity of the network, which a search does not keep alive
 _searches: dict[int, tuple[weakref.ref, _Search]] = {}
 

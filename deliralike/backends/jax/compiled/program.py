@@ -33,24 +33,25 @@ from deliralike.backends.jax.compiled.marks import (
 from deliralike.backends.jax.compiled.nested_gradients import unchecked
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.compiled.surroundings import (
+    KEPT,
     Surroundings,
+    keep,
     surroundings_of,
 )
 from deliralike.backends.jax.network import JaxSlot, StaticDict, StaticList, walk
 from deliralike.backends.jax.unstable import (
     NNX_STATE,
-    check_can_update,
+    checks_of_update,
     dce_jaxpr,
     jaxpr_as_fun,
 )
 from deliralike.backends.jax.variables import array_of, holding, overwrite
 from deliralike.errors import CapabilityError
-from deliralike.network.core import widest
+from deliralike.nest.arrays import widest
 from deliralike.network.state import each_once, owned_slots
 from deliralike.optim.loss import LossResult, no_array, no_scalar
 from deliralike.terminal import warn
 
-_KEPT = 16
 # what is passed to a program; arrays of JAX's own take longest to tell
 _PASSED = (np.ndarray, np.generic, float, jax.Array)
 _OWN_SETTINGS = ("_inside",)  # of copies of replicated networks
@@ -125,7 +126,8 @@ class ModuleVariables:
         self._write = {name: _writer(variable) for name, variable in named.items()}
         self._write_others = [*map(_writer, self.others)]
         # nnx refuses to write variables of another trace; the first one stands for all
-        self._checked = [*self.parameters.values(), *self.others][:1]
+        checked = [*self.parameters.values(), *self.others][:1]
+        self._checks = checks_of_update(checked)
         self.traced_settings: list[Setting] | None = (
             None  # that the program traced last writes
         )
@@ -167,7 +169,8 @@ class ModuleVariables:
 
     def start_streams(self) -> None:
         """Start the random streams that draw for the first time since the seed."""
-        native_random.start(self._streams)
+        if native_random.waiting:
+            native_random.start(self._streams)
 
     def values(self) -> Values:
         """The arrays of parameters, frozen parameters and others."""
@@ -289,8 +292,8 @@ class ModuleVariables:
 
     def store(self, parameters: Named, others: Sequence[Any]) -> None:
         """Set new values; None leaves a variable as it is."""
-        for variable in self._checked:
-            check_can_update(variable)
+        for check in self._checks:
+            check()
         for name, value in parameters.items():
             if value is not None:
                 self._write[name](value)
@@ -349,7 +352,7 @@ class ProgramCache:
         self._variables: OrderedDict[tuple, ModuleVariables] = OrderedDict()
         self._programs: OrderedDict[Any, Any] = OrderedDict()
         self._latest: tuple[Any, Any] = (None, None)
-        self._surroundings: dict[Any, Surroundings] = {}
+        self._surroundings: OrderedDict[Any, Surroundings] = OrderedDict()
         self._changed: list[str] = []
         self._warned = False
 
@@ -369,7 +372,7 @@ class ProgramCache:
                 self._latest_variables = self._variables[mark]
                 return self._latest_variables
         variables = self._latest_variables = ModuleVariables(self.network, self._owns)
-        _keep(self._variables, variables.mark(), variables)
+        keep(self._variables, variables.mark(), variables)
         return variables
 
     @property
@@ -394,13 +397,13 @@ class ProgramCache:
             )  # whose parts will be the very same objects next time
             return latest
         if key not in self._programs:
-            if len(self._programs) == _KEPT and not self._warned:
+            if len(self._programs) == KEPT and not self._warned:
                 self._warned = True
                 warn(
-                    f"{type(self.network).__name__}: more than {_KEPT} programs were compiled. "
+                    f"{type(self.network).__name__}: more than {KEPT} programs were compiled. "
                     f"{self._cause()}",
                 )
-            _keep(self._programs, key, make())
+            keep(self._programs, key, make())
         self._programs.move_to_end(key)
         self._latest = (key, self._programs[key])
         return self._programs[key]
@@ -414,7 +417,7 @@ class ProgramCache:
             )
         searches = list(self._variables.values())
         changed = []
-        if len(searches) >= _KEPT // 2:
+        if len(searches) >= KEPT // 2:
             changed = searches[-1].changed_attributes(searches[-2])
         if changed:
             return (
@@ -748,9 +751,3 @@ def copy_around(
         return copy
 
     return visit(root)
-
-
-def _keep(kept: OrderedDict, key: Any, value: Any) -> None:
-    kept[key] = value
-    if len(kept) > _KEPT:
-        kept.popitem(last=False)

@@ -7,6 +7,7 @@ the loss of a generator.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
@@ -60,7 +61,8 @@ class OtherNetwork:
 
     def start_streams(self) -> None:
         """Start the random streams that draw for the first time since the seed."""
-        native_random.start(self._streams)
+        if native_random.waiting:
+            native_random.start(self._streams)
 
 
 class Surroundings:
@@ -79,7 +81,7 @@ class Surroundings:
         nodes = [] if network is None else [node for _, node in walk(network)]
         classes = {type(node) for node in nodes if _is_module(node)}
         self._references = References(functions, _is_module, classes)
-        values = self._references.values()
+        values = self._values()
         known = set(map(id, nodes))
         self._networks: list[OtherNetwork] = []
         self._variables: list[nnx.Variable] = []
@@ -106,7 +108,7 @@ class Surroundings:
 
     def is_current(self) -> bool:
         """Return whether a program of these surroundings may be run."""
-        if not all(map(_has_mark, self._references.values(), self._marks)):
+        if not all(map(_has_mark, self._values(), self._marks)):
             return False
         return all(each.is_current() for each in self._networks)
 
@@ -125,7 +127,7 @@ class Surroundings:
             @wraps(function)
             def traced(*arguments: Any) -> Any:
                 *own, arrays = arguments
-                values = self._references.values()
+                values = self._values()
                 drawn = "a loss draws random numbers of NumPy or Python"
                 with (
                     holding(self._variables, arrays),
@@ -143,7 +145,10 @@ class Surroundings:
         return compile_with
 
     def _present_marks(self) -> list[Any]:
-        return [*map(_mark, self._references.values())]
+        return [*map(_mark, self._values())]
+
+    def _values(self) -> list[Any]:
+        return [read() for read in self._references.reads]
 
     def _arrays(self) -> list[Any]:
         for each in self._networks:
@@ -169,7 +174,7 @@ class Surroundings:
 def surroundings_of(
     functions: tuple[Callable[..., Any], ...],
     network: nnx.Module | None,
-    known: dict[Any, Surroundings],
+    known: OrderedDict[Any, Surroundings],
 ) -> Surroundings:
     """Return what functions read as it is now; what is known already is looked up.
 
@@ -182,11 +187,16 @@ def surroundings_of(
     found = Surroundings(functions, network)
     if before is not None:
         found.changed = found._changed_since(before)
-    known.pop(functions, None)
-    known[functions] = found
-    if len(known) > KEPT:
-        del known[next(iter(known))]
+    keep(known, functions, found)
     return found
+
+
+def keep(latest: OrderedDict, key: Any, value: Any) -> None:
+    """Keep a value as the latest one, and no more than sixteen of them."""
+    latest[key] = value
+    latest.move_to_end(key)
+    if len(latest) > KEPT:
+        latest.popitem(last=False)
 
 
 def _is_module(value: Any) -> bool:

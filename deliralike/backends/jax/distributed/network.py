@@ -26,8 +26,7 @@ from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ReplicasOverProcesses,
 )
-from deliralike.parallel.replicas.context import Replica, entered
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous, Replica, entered
 
 
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):

@@ -71,8 +71,6 @@ class JaxProcessGroup(ProcessGroup):
         ranks = tuple(range(jax.process_count()) if ranks is None else ranks)
         super().__init__(ranks.index(jax.process_index()), len(ranks), ranks)
         self._round = 0
-        everyone = tuple(range(self.count))
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {everyone: self}
         first_devices: dict[int, Any] = {}
         for device in jax.devices():
             first_devices.setdefault(device.process_index, device)
@@ -101,16 +99,11 @@ class JaxProcessGroup(ProcessGroup):
         """Add by a program that computes in the array's own type."""
         return self._run_program(self._total, flat)
 
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """Return the group of some processes, which is made once."""
-        key = tuple(ranks)
-        if key not in self._groups:
-            group: ProcessGroup = self
-            if self.rank in key:
-                chosen = [self.ranks[rank] for rank in key]
-                group = JaxProcessGroup(self.timeout, ranks=chosen)
-            self._groups[key] = group
-        return self._groups[key]
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
+        """Make a group where this process is one of it."""
+        if self.rank not in ranks:
+            return self
+        return JaxProcessGroup(self.timeout, ranks=[self.ranks[rank] for rank in ranks])
 
     def failed(self, why: str) -> None:
         """Leave a note in the store, print the reason, and end this process.

@@ -37,20 +37,16 @@ from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import CapabilityError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.construction import Construction, constructing
-from deliralike.network.tree import block_tree
 from deliralike.optim.loss import Loss
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
+from deliralike.parallel.replicas.context import CallLock, Rendezvous, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     Replicas,
     ReplicaSettings,
     ReplicatedNetwork,
     call_with,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 
 class ReplicaState:
@@ -266,7 +262,7 @@ class JaxReplicas(Replicas):
     def stale_name(self) -> str | None:
         """Compare the arrays, which never change, by identity first."""
         state = self.network._current_state()
-        variables = state.programs.variables()
+        variables = state.programs.latest  # of `follow`
         parameters, frozen, _ = variables.values()
         for name, value in (parameters | frozen).items():
             if state.is_behind(variables.slots[name].native, value):
@@ -407,15 +403,6 @@ class DataParallelJaxNetwork(
     def synchronised(self) -> bool:
         """Whether the replicas share batch statistics."""
         return self.settings.buffers == "sync"
-
-    def __repr__(self) -> str:
-        """Return the devices, and the tree of the network inside."""
-        devices = list(self.settings.places)
-        return block_tree(
-            type(self).__name__, [("devices", devices)], [("module", repr(self.root))]
-        )
-
-    __str__ = __repr__
 
     def named_blocks(self) -> Iterator[tuple[str, Any]]:
         """This network, then the root's blocks without a prefix; the root itself comes second."""

@@ -13,7 +13,7 @@ from deliralike.backends.jax.update_rules import NativeRule
 from deliralike.errors import OptimizerError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.replicas.hooks import AccumulateGradients
+from deliralike.parallel.replicas.network import AccumulateGradients
 
 
 class DataParallelJaxOptimizer(JaxOptimizer):

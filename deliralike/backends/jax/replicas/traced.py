@@ -21,8 +21,7 @@ from deliralike.backends.jax.compiled.program import (
     unpack,
 )
 from deliralike.backends.jax.replicas.placement import replica_function
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.context import Replica, entered
 from deliralike.parallel.replicas.run_in_threads import run_in_turn
 

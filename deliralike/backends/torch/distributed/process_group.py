@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -57,9 +57,6 @@ class TorchProcessGroup(ProcessGroup):
             dist.group.WORLD if group is None else group
         )
         super().__init__(dist.get_rank(group), dist.get_world_size(group), ranks)
-        self._groups: dict[tuple[int, ...], ProcessGroup] = {
-            tuple(range(self.count)): self
-        }
         self.reducing: weakref.WeakSet[Any] = weakref.WeakSet()
         self._between: dict[str, Any] = {}
         self._meshes: dict[str, DeviceMesh] = {}
@@ -111,21 +108,16 @@ class TorchProcessGroup(ProcessGroup):
         total = torch.from_numpy(flat).bfloat16()
         return self._begin(self._all_reduce(total), lambda: total.float().numpy())
 
-    def subgroup(self, ranks: Sequence[int]) -> ProcessGroup:
-        """By ``new_group``, once for each group."""
-        key = tuple(ranks)
-        if key not in self._groups:
-            world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
-            members = [world[rank] for rank in key]
-            # within a subgroup the processes outside of it do not make the call
-            is_local = self.group is not None
-            group = self.run(
-                lambda: dist.new_group(members, use_local_synchronization=is_local)
-            )
-            self._groups[key] = (
-                TorchProcessGroup(group=group) if self.rank in key else self
-            )
-        return self._groups[key]
+    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
+        """By ``new_group`` of PyTorch's."""
+        world = dist.get_process_group_ranks(self.group or dist.group.WORLD)
+        members = [world[rank] for rank in ranks]
+        # within a subgroup the processes outside of it do not make the call
+        is_local = self.group is not None
+        group = self.run(
+            lambda: dist.new_group(members, use_local_synchronization=is_local)
+        )
+        return TorchProcessGroup(group=group) if self.rank in ranks else self
 
     def mesh(self, kind: str) -> DeviceMesh:
         """Return these processes as PyTorch's mesh of devices of a kind."""
@@ -172,9 +164,9 @@ class TorchProcessGroup(ProcessGroup):
         super().close()
         for network in self.reducing:
             network.reduce_after_backward()
-        for group in self._groups.values():  # which others may hold
+        for group in (self, *self._subgroups.values()):  # which others may hold
             vars(group)["group"] = None
-        self._groups.clear()
+        self._subgroups.clear()
         self._between.clear()
         for mesh in self._meshes.values():
             unstable.forget_groups(mesh)

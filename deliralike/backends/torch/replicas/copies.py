@@ -47,9 +47,9 @@ class SetByRuns:
                     self._values.setdefault(module, {})[name] = value
         self._before = []
 
-    def holds(self, module: torch.nn.Module, name: str, value: Any) -> bool:
-        """Return whether an attribute is what a run has set, and nobody has set it since."""
-        return self._values.get(module, {}).get(name, self) is value
+    def on(self, module: torch.nn.Module) -> dict[str, Any]:
+        """Return the attributes that runs have set on a module, with their latest values."""
+        return self._values.get(module, {})
 
 
 class ReplicaCopy:
@@ -110,8 +110,10 @@ class ReplicaCopy:
         copied = vars(copy)
         former = copied.copy()
         copied.clear()
+        set_by_runs = self._set_by_runs.on(module)
         for name, value in attributes.items():
-            is_own = name in former and self._set_by_runs.holds(module, name, value)
+            # what a run has set, and nobody has set since
+            is_own = name in former and set_by_runs.get(name, self) is value
             copied[name] = former[name] if is_own else self._mapped(value)
         for name in TABLES:
             if copied[name] is attributes[name]:
@@ -349,6 +351,15 @@ class Copied(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
         return gradient.to(ctx.home), None
+
+
+def has_lazy(module: torch.nn.Module) -> bool:
+    """Return whether some parameter or buffer has no shape yet."""
+    for part in module.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None and is_lazy(tensor):
+                return True
+    return False
 
 
 def _differs(tensor: torch.Tensor, other: torch.Tensor) -> bool:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.nn.parameter import is_lazy
 
 from deliralike.backends.torch.network import unchanged_buffers
 
@@ -20,15 +19,6 @@ _HOOKS = (
     "_backward_hooks",
     "_backward_pre_hooks",
 )
-
-
-def has_lazy(module: torch.nn.Module) -> bool:
-    """Return whether some parameter or buffer has no shape yet."""
-    for part in module.modules():
-        for tensor in (*part._parameters.values(), *part._buffers.values()):
-            if tensor is not None and is_lazy(tensor):
-                return True
-    return False
 
 
 def initialize_lazy(module: torch.nn.Module, run: Callable[[], Any]) -> None:

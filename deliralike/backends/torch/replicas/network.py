@@ -15,10 +15,16 @@ from deliralike.backends.torch.network import (
     TorchSingle,
     WrappedTorchNetwork,
 )
+from deliralike.backends.torch.optimizer import TorchParameters
 from deliralike.backends.torch.random import draws_masks
 from deliralike.backends.torch.replicas.batch_norm import synchronising
-from deliralike.backends.torch.replicas.copies import ReplicaCopy, SetByRuns, has_hooks
-from deliralike.backends.torch.replicas.lazy import has_lazy, initialize_lazy
+from deliralike.backends.torch.replicas.copies import (
+    ReplicaCopy,
+    SetByRuns,
+    has_hooks,
+    has_lazy,
+)
+from deliralike.backends.torch.replicas.lazy import initialize_lazy
 from deliralike.backends.torch.replicas.own_backward import accumulate_after_backward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
@@ -32,17 +38,14 @@ from deliralike.backends.torch.replicas.thread_context import (
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork, NetworkType
 from deliralike.optim.loss import Loss
-from deliralike.parallel.batches.partition import mean_by_samples
-from deliralike.parallel.batches.scatter import Shares
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.replicas.callbacks import call_replication_callbacks
-from deliralike.parallel.replicas.context import Replica
-from deliralike.parallel.replicas.leaves import ReplicasWithLeaves
+from deliralike.parallel.replicas.context import CallLock, Replica
 from deliralike.parallel.replicas.network import (
-    CallLock,
     ReplicaSettings,
+    ReplicasWithLeaves,
     ReplicatedNetwork,
 )
-from deliralike.parallel.replicas.rendezvous import Rendezvous
 
 _COMPILE_FIRST = (
     "replicas run in threads: compile the network, torch.compile(network), then replicate what "
@@ -58,6 +61,9 @@ class _Wrapper(NetworkType):
 
 class TorchReplicas(ReplicasWithLeaves, TorchSingle):
     """The parallelism of replicas on PyTorch: in threads, each with tensors of its own."""
+
+    sum_in_threads = staticmethod(sum_in_threads)
+    sum_of_graphs = staticmethod(sum_of_graphs)
 
     def follow(self) -> None:
         """Let the replicas follow the root's structure."""
@@ -152,13 +158,6 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
                 return int(torch.randint(1, 2**62, (), device="cpu"))
         return 0
 
-    def all_sum(
-        self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
-    ) -> Callable[[Any, str], Any]:
-        """Return a replica's sum of tensors; see `deliralike.backends.torch.replicas.sums`."""
-        function = sum_in_threads if in_threads else sum_of_graphs
-        return partial(function, rendezvous, replica_index)
-
     def forward_backward(
         self, loss: Loss, backward: Callable[[Any], None], *batch: Any
     ) -> Any:
@@ -195,10 +194,14 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self.parameters(names).values()
+        parameters = self.network.own_parameters()
+        if names is not None:
+            parameters = {
+                name: parameters[name] for name in names if name in parameters
+            }
         with _without_graph():
             for copy in self.network._copies:
-                copy.copy_parameters(parameters)
+                copy.copy_parameters(parameters.values())
 
     def synchronize_buffers(self, sizes: Sequence[int]) -> None:
         """Give all replicas new buffers where a buffer may have changed, so not in evaluation.
@@ -331,6 +334,7 @@ class DataParallelTorchNetwork(
             ReplicaCopy(torch.device(place), set_by_runs)
             for place in self.settings.places[1:]
         ]
+        self.__dict__["_parameters_of_root"] = TorchParameters(self.root)
         self.__dict__["replicas"] = [self.root]
         self.__dict__["_call_lock"] = CallLock()
         if not has_lazy(self.root):
@@ -369,7 +373,8 @@ class DataParallelTorchNetwork(
 
     def own_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
-        return self.parallelism.parameters()
+        self._parameters_of_root.refresh()
+        return self._parameters_of_root.parameters
 
     # A module of PyTorch's
 
@@ -452,13 +457,16 @@ class DataParallelTorchNetwork(
         """Yield the given module and its parts; this wrapper is not among them."""
         return self.module.named_modules(memo, prefix, remove_duplicate)
 
-    def extra_repr(self) -> str:
-        """Show the devices."""
-        return f"devices={list(self.settings.devices)}"
-
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes but the replicas, which `__setstate__` makes again."""
-        left_out = ("_copies", "_set_by_runs", "replicas", "_call_lock", *TABLES)
+        left_out = (
+            "_copies",
+            "_set_by_runs",
+            "_parameters_of_root",
+            "replicas",
+            "_call_lock",
+            *TABLES,
+        )
         return {
             name: value for name, value in vars(self).items() if name not in left_out
         }

@@ -75,7 +75,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
     def accumulate(self) -> None:
         """Add gradients that are left in the replicas to the module's, in the order of replicas."""
         if isinstance(self.network, DataParallelTorchNetwork):
-            self.network.parallelism.accumulate_gradients(list(self._owned()))
+            self.network.parallelism.accumulate_gradients(self._owned())
 
     def copy_parameters(self) -> None:
         """Copy this optimizer's parameters to the replicas."""

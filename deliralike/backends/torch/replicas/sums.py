@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch import arrays
-from deliralike.parallel.replicas.rendezvous import Rendezvous
+from deliralike.parallel.replicas.context import Rendezvous
 
 
 def sum_of_graphs(
