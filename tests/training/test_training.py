@@ -1,7 +1,6 @@
 """The loop, evaluation and what is recorded, against plain PyTorch and against each other."""
 
 import json
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +19,9 @@ from deliralike.training import (
 )
 from tests.training import runs
 
-samples = partial(runs.samples, 20)
+
+def samples(count=20):
+    return runs.samples(count)
 
 
 def optimizer_of(network, **numbers):
