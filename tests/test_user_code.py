@@ -214,8 +214,7 @@ def test_a_run_of_own_network_and_data(code):
     network, _, dataset = load_run(result.folder)
     labels = np.concatenate([dataset.train.labels, dataset.held_out.labels])
     np.testing.assert_array_equal(np.bincount(labels), np.bincount(np.arange(40) % 3))
-    for name, value in result.network.neutral_state().items():
-        np.testing.assert_array_equal(network.neutral_state()[name], value)
+    np.testing.assert_equal(network.neutral_state(), result.network.neutral_state())
     sys.modules.pop("mine")
     (code / "mine.py").write_text(
         DATA.replace("rng(1)", "rng(22)")

@@ -89,8 +89,7 @@ def test_chainers_archive_carries_parameters_and_buffers_over():
     source, target = net(seed=1), net(seed=2)
     source(X)
     save_and_load(source, target)
-    for name, value in source.neutral_state().items():
-        np.testing.assert_array_equal(target.neutral_state()[name], value)
+    np.testing.assert_equal(target.neutral_state(), source.neutral_state())
     assert target.neutral_state()["norm.num_batches_tracked"] == 1
 
 
@@ -248,8 +247,7 @@ def test_a_wrapped_link_has_neutral_names_and_loads_bit_for_bit(link, names):
     state = {name: value + 1 for name, value in network.neutral_state().items()}
     assert list(state) == names
     network.load_neutral_state(state)
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(value, state[name])
+    np.testing.assert_equal(network.neutral_state(), state)
 
 
 def test_a_wrapped_chain_shares_its_weights_and_has_no_prefix():

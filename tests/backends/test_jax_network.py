@@ -373,8 +373,7 @@ def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
     for each in (optimizer, resumed):
         each.update(squares, x)
     assert resumed.steps == 2
-    for name, value in net.neutral_state().items():
-        np.testing.assert_array_equal(value, other.neutral_state()[name])
+    np.testing.assert_equal(net.neutral_state(), other.neutral_state())
 
 
 def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():

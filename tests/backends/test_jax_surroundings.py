@@ -9,6 +9,7 @@ import pytest
 from deliralike import DataParallel, Network, backends
 from deliralike.errors import CapabilityError
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 from tests.compiled import compilations
 
 JAX, TORCH = backends.get("jax"), backends.get("torch")
@@ -286,8 +287,7 @@ def test_another_network_that_would_set_its_statistics_is_refused():
 
     with pytest.raises(CapabilityError, match="sets norm.running_mean of a network be"):
         optimizer_of(network).update(loss, INPUTS)
-    for name, value in other.neutral_state().items():
-        np.testing.assert_array_equal(value, state[name])
+    np.testing.assert_equal(other.neutral_state(), state)
 
 
 WAYS = {
@@ -312,8 +312,7 @@ def test_the_network_itself_by_another_name_is_trained(way, norm, devices):
         ]
         found[backend.name] = values, network.neutral_state()
     np.testing.assert_allclose(found["jax"][0], found["torch"][0], rtol=1e-12)
-    for name, value in found["torch"][1].items():
-        np.testing.assert_allclose(found["jax"][1][name], value, rtol=1e-11, atol=1e-13)
+    same_named(found["jax"][1], found["torch"][1])
 
 
 @pytest.mark.parametrize("devices", DEVICES.values(), ids=DEVICES)

@@ -30,8 +30,7 @@ def test_chainer_reads_its_hdf5_files_into_a_network_of_the_zoo(tmp_path):
     )
     serializers.save_hdf5(str(tmp_path / "x.h5"), network)
     serializers.load_hdf5(str(tmp_path / "x.h5"), other)
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(other.neutral_state()[name], value)
+    np.testing.assert_equal(other.neutral_state(), network.neutral_state())
 
 
 def test_maxout_gives_a_callable_initializer_the_array_in_three_axes(rng):

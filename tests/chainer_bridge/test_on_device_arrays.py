@@ -13,6 +13,7 @@ import pytest
 from deliralike import DataParallel, Network, backends, build, zoo
 from deliralike.backends.chainer import arrays
 from deliralike.optim.rules import RULES, rule
+from tests.arrays import same_named
 from tests.chainer_bridge import cupy_stand_in
 from tests.nn.test_devices import computed, far
 
@@ -122,10 +123,7 @@ def test_networks_of_the_zoo_train_on_the_device_as_on_the_host(cupy, name):
             for _ in range(2):
                 optimizer.update(loss, batch)
         states.append(dict(network.neutral_state()))
-    for key, value in states[0].items():
-        np.testing.assert_allclose(
-            states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key
-        )
+    same_named(states[1], states[0])
 
 
 def linear(device, dtype="float32"):
@@ -154,10 +152,7 @@ def test_update_rules_keep_their_state_on_the_device_and_give_the_hosts_numbers(
         restored.load_neutral_state(optimizer.neutral_state())
         restored.update(loss, batch)
         states.append(network.neutral_state() | restored.neutral_state())
-    for key, value in states[0].items():
-        np.testing.assert_allclose(
-            states[1][key], value, rtol=1e-9, atol=1e-12, err_msg=key
-        )
+    same_named(states[1], states[0])
 
 
 def test_replicas_and_windows_of_batches_train_on_the_device_as_on_the_host(cupy):
@@ -170,8 +165,7 @@ def test_replicas_and_windows_of_batches_train_on_the_device_as_on_the_host(cupy
         for _ in range(4):
             optimizer.update(loss, batch)
         states.append(dict(network.neutral_state()))
-    for key, value in states[0].items():
-        np.testing.assert_allclose(states[1][key], value, rtol=1e-9, err_msg=key)
+    same_named(states[1], states[0], 1e-09)
 
 
 def test_half_precision_with_a_loss_scale_trains_on_the_device(cupy):

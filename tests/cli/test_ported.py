@@ -122,8 +122,7 @@ def test_a_class_is_built_on_another_backend_with_its_own_start_values(place):
     network = zoo.build("models.py:Net", backend="chainer", **settings)
     assert network.backend.name == "chainer"
     own = zoo.build("models.py:Net", backend="torch", **settings).neutral_state()
-    for name, value in network.neutral_state().items():
-        np.testing.assert_array_equal(value, own[name], err_msg=name)
+    np.testing.assert_equal(network.neutral_state(), own)
     with pytest.raises(
         AnotherBackend, match=r"on chainer: .* or say input_shape=\(3, 64, 64\)"
     ):

@@ -14,6 +14,14 @@ def numbers(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape)
 
 
+def known(explanation, *words):
+    """Whether the cause was found and says what is wanted."""
+    assert explanation is not None
+    assert explanation.known, str(explanation)
+    assert explanation.match <= 1e-10
+    assert all(word in explanation.cause for word in words), explanation.cause
+
+
 class _Calling(Network):
     """A function of `nn` as a network, its arguments as they come."""
 

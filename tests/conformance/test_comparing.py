@@ -94,8 +94,7 @@ def test_all_levels_of_a_small_network_pass_and_change_nothing():
             assert {key: value.dtype for key, value in after.items()} == {
                 key: v.dtype for key, v in state.items()
             }
-            for key, value in state.items():
-                np.testing.assert_array_equal(after[key], value)
+            np.testing.assert_equal(after, state)
             assert side.dtype_name == dtype
             np.testing.assert_equal(side.backend.random_state(side), chance)
             assert all("forward" not in vars(block) for _, block in side.named_blocks())

@@ -10,17 +10,9 @@ import torch
 from deliralike import backends
 from deliralike.conformance.explain import explain
 from deliralike.conformance.masks import Masks
-from tests.conformance.accusing import accused, explained, numbers
+from tests.conformance.accusing import accused, explained, known, numbers
 
 F = torch.nn.functional
-
-
-def known(explanation, *words):
-    """Whether the cause was found and says what is wanted."""
-    assert explanation is not None
-    assert explanation.known, str(explanation)
-    assert explanation.match <= 1e-10
-    assert all(word in explanation.cause for word in words), explanation.cause
 
 
 # Batch norm

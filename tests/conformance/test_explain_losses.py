@@ -10,7 +10,7 @@ from deliralike import backends
 from deliralike.conformance.explain import losses
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.places import Tap
-from tests.conformance.accusing import numbers
+from tests.conformance.accusing import known, numbers
 
 TORCH = backends.get("torch")
 F = torch.nn.functional
@@ -101,8 +101,7 @@ def explained(loss, **settings):
 )
 def test_classification(loss, words):
     found = explained(loss)
-    assert found is not None and found.known, str(found)
-    assert all(word in found.cause for word in words), found.cause
+    known(found, *words)
 
 
 def test_a_loss_over_the_number_of_labels():
@@ -113,14 +112,12 @@ def test_a_loss_over_the_number_of_labels():
     usual = both(lambda z: entropy(z, labels), z)
     other = both(lambda z: entropy(z, labels) / 6, z)
     found = explain_loss(z, labels, usual, other, settings)
-    assert (
-        found is not None and found.known and "the number of labels" in found.cause
-    ), str(found)
+    known(found, "the number of labels")
 
 
 def test_label_smoothing_that_is_missing():
     found = explained(entropy, label_smoothing=0.2)
-    assert found.known and "no label smoothing instead of 0.2" in found.cause
+    known(found, "no label smoothing instead of 0.2")
 
 
 PREDICTION, TRUTH = numbers(5, 3, seed=1), numbers(5, 3, seed=2)
@@ -148,8 +145,7 @@ def test_regression(loss, words):
     other = both(lambda x: loss(x, torch.from_numpy(TRUTH)), PREDICTION)
     sides = both(squares, PREDICTION), other
     found = explain_loss(PREDICTION, TRUTH, *sides, kind="mse_loss")
-    assert found is not None and found.known, str(found)
-    assert all(word in found.cause for word in words), found.cause
+    known(found, *words)
 
 
 BINARY = (numbers(5, 3, seed=3) > 0).astype(float)
@@ -170,8 +166,7 @@ def binary(z, reduction="mean"):
 def test_binary(loss, words):
     sides = both(binary, PREDICTION), both(loss, PREDICTION)
     found = explain_loss(PREDICTION, BINARY, *sides, kind="bce_with_logits")
-    assert found is not None and found.known, str(found)
-    assert all(word in found.cause for word in words), found.cause
+    known(found, *words)
 
 
 def test_equal_losses_have_nothing_to_explain():
@@ -204,7 +199,7 @@ def test_focal(how, words):
     sides = both(focal, PREDICTION), both(lambda z: focal(z, **how), PREDICTION)
     settings = {"alpha": 0.25, "gamma": 2.0}
     found = explain_loss(PREDICTION, BINARY, *sides, settings, "binary_focal_loss")
-    assert found is not None and found.known and words in found.cause, str(found)
+    known(found, words)
 
 
 def test_a_factor_that_nobody_would_write_is_no_cause():
@@ -243,8 +238,7 @@ def two(distance, flags):
 )
 def test_of_two_terms_the_one_that_differs_is_named(distance, flags, words):
     found = two(distance, flags)
-    assert found is not None and found.known, str(found)
-    assert all(word in found.cause for word in words), found.cause
+    known(found, *words)
 
 
 def test_two_wrong_terms_have_no_known_cause():

@@ -15,6 +15,7 @@ from deliralike.conformance.explain.updates import form_of, simulate
 from deliralike.conformance.levels import stepping
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
+from tests.conformance.accusing import known
 from tests.conformance.optimizing import (
     following,
     get,
@@ -155,8 +156,7 @@ def test_optimizers_of_frameworks_are_distinguished(case):
     make = {"torch": of_torch, "chainer": of_chainer, "jax": of_optax}[backend]
     reference = following(name, lr=LR.get(name, 0.01), **settings)
     found = explained(reference, make(kind, **native), backend)
-    assert found.known, found
-    assert cause in found.cause
+    known(found, cause)
 
 
 def test_the_settings_of_a_native_reference_are_known():
@@ -237,8 +237,7 @@ TRAPS = {
 def test_what_people_do_with_optimizers(trap):
     reference, candidate, backend, cause = TRAPS[trap]
     found = explained(reference, candidate, backend)
-    assert found.known, found
-    assert cause in found.cause
+    known(found, cause)
 
 
 # Numbers that no list has
@@ -258,8 +257,7 @@ UNLISTED = [
 @pytest.mark.parametrize(("name", "settings", "cause"), UNLISTED)
 def test_numbers_that_no_list_has_are_found(name, settings, cause):
     found = explained(optimizer(name), optimizer(name, **settings), "chainer")
-    assert found.known, found
-    assert cause in found.cause
+    known(found, cause)
 
 
 # What is not known
@@ -313,6 +311,4 @@ def test_a_mean_in_the_place_of_a_velocity_is_named_beside_the_rate_that_it_come
         learning_rate=0.1,
     )
     found = explained(reference, chain, "jax")
-    assert found.known and "dampening" in found.cause and "times 0.1" in found.cause, (
-        str(found)
-    )
+    known(found, "dampening", "times 0.1")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.conformance.accusing import explained, numbers
-from tests.conformance.test_explain_layers import F, known
+from tests.conformance.accusing import explained, known, numbers
+from tests.conformance.test_explain_layers import F
 
 # LSTM and GRU
 # -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import pytest
 
 from deliralike.conformance.comparing import compare
 from deliralike.conformance.explain.glue import Glue, explain
+from tests.conformance.accusing import known
 from tests.conformance.small import Network, Plain, batch, get, into, made, source
 
 
@@ -56,10 +57,8 @@ def test_causes_between_layers_are_named(backend, change):
     Other.change = change
     finding = found(Between, made(Other, backend)).findings[0]
     assert (finding.level, finding.place) == ("L3", "")
-    assert finding.explanation is not None
-    assert finding.explanation.known, finding
+    known(finding.explanation, CAUSES[change])
     assert finding.explanation.match < 1e-12
-    assert CAUSES[change] in finding.explanation.cause
 
 
 def test_what_nothing_explains_is_called_unknown():
@@ -101,8 +100,7 @@ def test_another_order_of_parts_is_named():
 
     finding = found(Joined, made(Swapped, "chainer")).findings[0]
     assert finding.place == ""
-    assert finding.explanation.known, finding
-    assert "right" in finding.explanation.cause
+    known(finding.explanation, "right")
 
 
 # The table
@@ -166,7 +164,7 @@ def why(reference, candidate, sources=KNOWN):
 )
 def test_entries_of_the_table(reference, candidate, words):
     found = why(reference, candidate)
-    assert found is not None and found.known and words in found.cause, found
+    known(found, words)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +180,7 @@ def test_few_numbers_bear_out_nothing():
 
 def test_a_gradient_that_the_reference_stops_is_named():
     found = explain(Glue({}, X, X, gradients={source("args[0]"): (0.0 * X, X)}))
-    assert found.known and "which the reference stops" in found.cause
+    known(found, "which the reference stops")
 
 
 def test_a_gradient_with_another_factor_is_named():

@@ -202,8 +202,7 @@ def test_nothing_of_the_networks_changes():
         found(*sides)
         for side, (state, training) in zip(sides, before, strict=True):
             assert side.training == training
-            for key, value in side.neutral_state().items():
-                np.testing.assert_array_equal(value, state[key])
+            np.testing.assert_equal(side.neutral_state(), state)
         assert vars(get(name).nn) == methods
 
 

@@ -169,8 +169,7 @@ def test_running_both_decides_what_is_ambiguous():
     ]
     assert not decided.ambiguous
     assert decided.blocks["a"] == "z"
-    for name, value in candidate.neutral_state().items():
-        np.testing.assert_array_equal(value, before[name])
+    np.testing.assert_equal(candidate.neutral_state(), before)
 
 
 def test_every_order_of_a_group_is_tried_until_outputs_agree():
@@ -344,8 +343,7 @@ def test_parts_of_several_sizes_lie_in_the_order_of_their_values():
     match = matching.propose(reference, candidate)
     assert match.complete and not match.ambiguous
     given = match.to_candidate(state)
-    for name, value in joined.items():
-        np.testing.assert_array_equal(given[name], value)
+    np.testing.assert_equal(given, joined)
 
 
 def test_gates_of_chainers_stateless_gru_are_those_of_pytorch():
@@ -397,8 +395,7 @@ def test_a_recurrence_that_is_written_out_has_the_gates_of_both_sides(hidden_fir
     match = matching.propose(reference, candidate)
     assert match.complete and not match.ambiguous
     given = match.to_candidate(state)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(given[name], value)
+    np.testing.assert_equal(given, wanted)
 
 
 def test_gradients_go_through_the_map_also_where_two_biases_are_one():

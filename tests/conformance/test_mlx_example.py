@@ -84,8 +84,7 @@ def test_names_kinds_and_start_values_are_pytorchs(backend, kind):
     )
     state = found.neutral_state()
     assert list(state) == list(wanted.neutral_state())
-    for name, value in wanted.neutral_state().items():
-        np.testing.assert_array_equal(state[name], value)
+    np.testing.assert_equal(state, wanted.neutral_state())
     slots = found.neutral_slots()
     for name, slot in wanted.neutral_slots().items():
         assert slots[name].is_parameter == slot.is_parameter

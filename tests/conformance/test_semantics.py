@@ -11,6 +11,7 @@ from deliralike.conformance.observe import Call, Recording
 from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
+from tests.arrays import same_named
 from tests.conformance.small import Deep, Network, Plain, batch, get, made
 
 
@@ -44,10 +45,7 @@ def test_a_look_is_what_the_backend_computes(backend):
     network.load_neutral_state(before)
     assert seen.error is None
     assert float(seen.recording.output) == pytest.approx(wanted.loss, rel=1e-14)
-    for name, value in wanted.parameters.items():
-        np.testing.assert_allclose(
-            seen.recording.parameters[name], value, rtol=1e-12, atol=1e-15
-        )
+    same_named(seen.recording.parameters, wanted.parameters)
     for name in ("norm.running_mean", "norm.running_var"):
         np.testing.assert_allclose(seen.recording.state[name], after[name], rtol=1e-14)
     np.testing.assert_allclose(

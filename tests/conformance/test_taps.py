@@ -260,8 +260,7 @@ def test_state_and_mode_are_left_as_they_were(backend, training):
         watch(unit(network, training=training))
     assert network.training is (not training)
     after = network.neutral_state()
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value)
+    np.testing.assert_equal(after, before)
     moved = not np.array_equal(
         seen.state["norm.running_mean"], before["norm.running_mean"]
     )

@@ -24,6 +24,7 @@ from deliralike import (
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.errors import CapabilityError, UnknownName
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 
 GENERATOR = np.random.default_rng(3)
 PICTURES = GENERATOR.normal(size=(5, 2, 9, 7))
@@ -119,17 +120,6 @@ CHANGES = {
 }
 
 
-def agree(came, wanted, name=""):
-    assert came.keys() == wanted.keys()
-    for key, value in wanted.items():
-        if value is None:
-            assert came[key] is None, key
-        else:
-            np.testing.assert_allclose(
-                came[key], value, rtol=1e-12, atol=1e-13, err_msg=str(key)
-            )
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     # A copy and frozen parameters are those of the network, the same on every backend.
@@ -142,7 +132,7 @@ def agree(came, wanted, name=""):
 def test_a_checkpointed_network_trains_as_it_does_without(name, change):
     backend = backends.get(name)
     plain = made(backend, CHANGES[change])
-    agree(
+    same_named(
         trained(made(backend, lambda net: CHANGES[change](checkpointed(net)))),
         trained(plain),
     )
@@ -157,7 +147,7 @@ def test_native_masks_of_dropout_are_drawn_once(name):
         with backend.preserve_global_state():
             backend.seed(11)
             found.append(backend.gradients(loss, network, *BATCH).parameters)
-    agree(found[1], found[0])
+    same_named(found[1], found[0])
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from deliralike import DataParallel, Network, in_replicas
 from deliralike.errors import ArgumentError, BatchError, SettingError
 from deliralike.network.steps import inputs_and_target
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 from tests.parallel.networks import Small, batch_of, devices
 from tests.training.networks import Gan, Vae, batch_of_noise
 
@@ -202,8 +203,7 @@ def test_validation_changes_nothing(backend, count):
         net.val_step((X, Y), lambda network, x, y: 1 / 0)
     assert [block.training for _, block in net.named_blocks()] == modes
     assert any(modes)
-    for name, value in before.items():
-        np.testing.assert_array_equal(net.neutral_state()[name], value)
+    np.testing.assert_equal(net.neutral_state(), before)
 
 
 def test_the_default_step_takes_one_optimizer_of_a_mapping():
@@ -324,10 +324,7 @@ def test_a_network_with_two_optimizers_trains_as_by_hand_on_any_number_of_replic
     wanted, weights = reference()
     for found, want in zip(losses, wanted, strict=True):
         assert found == pytest.approx(want, rel=1e-10)
-    for name, value in weights.items():
-        np.testing.assert_allclose(
-            state[name], value, rtol=1e-10, atol=1e-12, err_msg=name
-        )
+    same_named(state, weights)
 
 
 def test_a_batch_without_a_usual_name_is_told_the_usual_ones():

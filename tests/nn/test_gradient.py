@@ -12,6 +12,7 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.backends.outline import ShapeArray
 from deliralike.errors import ShapeError
 from deliralike.optim import rules
+from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.nn.agreement import (
     NAMES,
@@ -204,10 +205,7 @@ def test_steps_with_a_penalty_and_running_statistics_are_the_same_on_every_backe
     )
     np.testing.assert_allclose(losses, wanted_losses, rtol=1e-10)
     assert int(state["norm.num_batches_tracked"]) == 12
-    for key, value in wanted.items():
-        np.testing.assert_allclose(
-            state[key], value, rtol=1e-9, atol=1e-12, err_msg=key
-        )
+    same_named(state, wanted)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

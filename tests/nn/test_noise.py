@@ -7,6 +7,7 @@ import torch
 from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
 from deliralike.errors import SettingError
 from deliralike.training import Trainer
+from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.losses import mean_square_error
 from tests.nn.agreement import NAMES, get, hold, normal
@@ -101,18 +102,12 @@ def trained(network, batch_size=6, loss=mean_square_error, **settings):
     return trainer.network.neutral_state()
 
 
-def same_parameters(found, wanted):
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(name):
     wanted = after_training("torch")
-    same_parameters(after_training(name), wanted)
+    same_named(after_training(name), wanted, 1e-9)
     devices = [backends.get(name).devices()[0]] * 2
-    same_parameters(after_training(name, devices=devices), wanted)
+    same_named(after_training(name, devices=devices), wanted, 1e-9)
 
 
 class Siamese(Network):
@@ -148,10 +143,10 @@ def test_layers_that_draw_several_times_train_alike_everywhere(name):
         return trained(network, loss=twice, **settings)
 
     wanted = run(on="torch")
-    same_parameters(run(), wanted)
-    same_parameters(run(devices=[backends.get(name).devices()[0]] * 2), wanted)
-    same_parameters(run(batch_size=3, accumulate=2), wanted)
-    same_parameters(run(lambda network: checkpoint_blocks(network, "block")), wanted)
+    same_named(run(), wanted, 1e-9)
+    same_named(run(devices=[backends.get(name).devices()[0]] * 2), wanted, 1e-9)
+    same_named(run(batch_size=3, accumulate=2), wanted, 1e-9)
+    same_named(run(lambda network: checkpoint_blocks(network, "block")), wanted, 1e-9)
 
 
 def test_networks_of_several_frameworks_draw_the_same_in_one_block():

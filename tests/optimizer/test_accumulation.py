@@ -10,6 +10,7 @@ from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.network import CopyParameters
+from tests.arrays import same_named
 from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import Small, batch_of, devices
 
@@ -78,13 +79,6 @@ def after(backend, loss, labels, cuts, count=1, p=0.0):
     return net.neutral_state(), [float(backend.numpy(value)) for value in losses]
 
 
-def assert_same(found, wanted):
-    for name, value in wanted.items():
-        np.testing.assert_allclose(
-            found[name], value, rtol=1e-10, atol=1e-12, err_msg=name
-        )
-
-
 @pytest.mark.parametrize(
     ("case", "count"),
     [
@@ -98,7 +92,7 @@ def assert_same(found, wanted):
 def test_unequal_micro_batches_make_the_update_of_the_big_batch(backend, case, count):
     loss, labels = LOSSES[case]
     found, _ = after(backend, loss, labels, CUTS, count)
-    assert_same(found, of_the_big_batch(backend, case))
+    same_named(found, of_the_big_batch(backend, case))
 
 
 def test_each_micro_batch_gives_its_own_loss_and_nothing_else(backend):
@@ -119,7 +113,7 @@ def test_a_partial_window_counts_its_own_samples_alone(backend, count):
     assert (optimizer.steps, optimizer.window_is_open) == (0, True)
     optimizer.flush()
     assert (optimizer.steps, optimizer.window_is_open) == (1, False)
-    assert_same(net.neutral_state(), wanted.neutral_state())
+    same_named(net.neutral_state(), wanted.neutral_state())
     optimizer.flush()
     assert optimizer.steps == 1
 
@@ -128,7 +122,7 @@ def test_a_partial_window_counts_its_own_samples_alone(backend, count):
 def test_dropout_in_micro_batches_is_that_of_the_big_batch(backend, count):
     """Portable masks belong to a sample's index in the window."""
     found, _ = after(backend, cross_entropy, Y, CUTS, count, p=0.5)
-    assert_same(found, of_the_big_batch(backend, "plain", p=0.5))
+    same_named(found, of_the_big_batch(backend, "plain", p=0.5))
     without = of_the_big_batch(backend, "plain")
     assert any(abs(found[name] - without[name]).max() > 1e-3 for name in found)
 

@@ -6,6 +6,7 @@ import torch
 
 from deliralike import DataParallel, backends, in_replicas
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 from tests.losses import cross_entropy
 from tests.parallel.networks import Small, batch_of, devices
 
@@ -84,10 +85,7 @@ def test_backward_passes_of_a_loss_function_count_as_in_a_single_batch(name):
     at_once.accumulate = 1
     update_windows(optimizer, loss)
     at_once.update(loss, X, Y)
-    for key, value in single.neutral_state().items():
-        np.testing.assert_allclose(
-            net.neutral_state()[key], value, atol=1e-12, err_msg=key
-        )
+    same_named(net.neutral_state(), single.neutral_state())
 
 
 @pytest.mark.parametrize(

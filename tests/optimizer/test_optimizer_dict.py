@@ -8,6 +8,7 @@ from deliralike import OptimWrapperDict, data, zoo
 from deliralike.errors import ArgumentError, CapabilityError, StateError, UnknownName
 from deliralike.optim.rules import rule
 from deliralike.training import Trainer
+from tests.arrays import same_named
 from tests.losses import cross_entropy
 
 RNG = np.random.default_rng(6)
@@ -56,8 +57,7 @@ def test_a_trainer_takes_them_like_a_dictionary(backend):
         }
         Trainer(net, kind(**optimizers)).fit(SAMPLES, epochs=2, batch_size=4)
         states.append(net.neutral_state())
-    for name, value in states[0].items():
-        np.testing.assert_array_equal(states[1][name], value)
+    np.testing.assert_equal(states[1], states[0])
 
 
 def test_states_go_to_another_backend():
@@ -69,9 +69,7 @@ def test_states_go_to_another_backend():
     other = OptimWrapperDict(**others)
     other.load_state_dict(state)
     for name, arrays in other.state_dict().items():
-        assert arrays.keys() == state[name].keys()
-        for key, value in arrays.items():
-            np.testing.assert_allclose(value, state[name][key], rtol=1e-15, err_msg=key)
+        same_named(arrays, state[name])
 
 
 def test_what_makes_no_sense_is_refused():

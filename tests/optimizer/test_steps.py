@@ -6,6 +6,7 @@ import pytest
 from deliralike import Network, backends, start
 from deliralike.errors import ArgumentError, SettingError, UnknownName
 from deliralike.optim.rules import RULES, rule
+from tests.parallel.networks import native_sgd
 
 RNG = np.random.default_rng(3)
 START = RNG.normal(size=5)
@@ -60,25 +61,8 @@ def test_update_returns_what_the_loss_function_returned(vector):
     )
 
 
-def native_optimizer(backend, network):
-    """Each framework's own SGD with momentum."""
-    if backend.name == "torch":
-        import torch
-
-        return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    if backend.name == "chainer":
-        import chainer
-
-        return chainer.optimizers.MomentumSGD(lr=0.1, momentum=0.9)
-    import optax
-
-    return optax.sgd(0.1, momentum=0.9)
-
-
 def test_a_native_optimizer_can_be_wrapped(vector):
-    optimizer = vector.backend.wrap_optimizer(
-        native_optimizer(vector.backend, vector), vector
-    )
+    optimizer = vector.backend.wrap_optimizer(native_sgd(vector), vector)
     p, velocity = START, 0.0
     for gradient in GRADIENTS[:5]:
         optimizer.update(linear_loss, gradient)

@@ -5,6 +5,7 @@ import numpy as np
 
 from deliralike import DataParallel, Network, random
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 
 
 def devices(backend, count):
@@ -110,6 +111,21 @@ def optimizer_of(network, name="sgd", **numbers):
     return network.backend.optimizer(rule(name, **(settings[name] | numbers)), network)
 
 
+def native_sgd(network):
+    """Each framework's own SGD with momentum."""
+    if network.backend.name == "torch":
+        import torch
+
+        return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+    if network.backend.name == "chainer":
+        import chainer
+
+        return chainer.optimizers.MomentumSGD(lr=0.1, momentum=0.9)
+    import optax
+
+    return optax.sgd(0.1, momentum=0.9)
+
+
 def watch_gradients(optimizer):
     """A list that gets every update's gradients, as the pre-update hooks before this one leave
     them."""
@@ -173,23 +189,7 @@ def same_runs(found, wanted, tolerance=1e-12):
         for step, (mine, other) in enumerate(
             zip(found[what], wanted[what], strict=True)
         ):
-            same_named(mine, other, f"{what} of step {step}", tolerance)
-
-
-def same_named(found, wanted, where="", tolerance=1e-12):
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        if value is None:
-            assert found[name] is None, f"{where}: {name}"
-        else:
-            np.testing.assert_allclose(
-                found[name],
-                value,
-                rtol=tolerance,
-                atol=tolerance,
-                err_msg=f"{where}: {name}",
-                strict=True,
-            )
+            same_named(mine, other, tolerance, f"{what} of step {step}")
 
 
 class Torn(Exception):

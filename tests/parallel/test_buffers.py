@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from deliralike import DataParallel, Network, in_replicas
+from tests.arrays import same_named
 from tests.losses import mean_square
 from tests.parallel import native_norms
-from tests.parallel.networks import built, devices, optimizer_of, replicated, same_named
+from tests.parallel.networks import built, devices, optimizer_of, replicated
 
 RNG = np.random.default_rng(2)
 
@@ -157,9 +158,7 @@ def test_a_frameworks_own_batch_norm_is_synchronised_wherever_it_stands(backend,
         native_norms.stepped(network, rows),
         native_norms.stepped_by_numpy(backend.name, rows),
     )
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, err_msg=name)
+    same_named(found, wanted, 1e-10)
 
 
 def weighted_sum(network, x, cotangent):
@@ -193,7 +192,7 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(
         for each in (network, built(backend, Norm, n))
     )
     assert of_replicas.loss == pytest.approx(of_one.loss, rel=1e-12)
-    same_named(of_replicas.parameters, of_one.parameters, "gradients")
+    same_named(of_replicas.parameters, of_one.parameters, where="gradients")
     for mine, other in zip(
         of_replicas.inputs, of_one.inputs, strict=True
     ):  # that of the cotangent is the output

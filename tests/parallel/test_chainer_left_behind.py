@@ -8,8 +8,9 @@ import pytest
 
 from deliralike import backends
 from deliralike.errors import StateError, StructureError
+from tests.arrays import same_named
 from tests.losses import cross_entropy
-from tests.parallel.networks import batch_of, optimizer_of, same_named
+from tests.parallel.networks import batch_of, optimizer_of
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402

@@ -14,6 +14,7 @@ from deliralike.errors import (
 )
 from deliralike.optim import rules
 from deliralike.parallel import in_replicas
+from tests.arrays import same_named
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402
@@ -329,14 +330,6 @@ def trained(network, optimizer, loss=None, steps=5, samples=7):
     return {name: p.array for name, p in sorted(network.namedparams())}
 
 
-def same(found, wanted, tolerance=1e-12):
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_allclose(
-            found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
-        )
-
-
 def train_both(rule, replicas=2, prepare=lambda optimizer: None, **options):
     """Train a network alone and over replicas, compare them, and return both."""
     alone = Plain()
@@ -345,7 +338,7 @@ def train_both(rule, replicas=2, prepare=lambda optimizer: None, **options):
     prepare(single)
     prepare(optimizer)
     wanted = trained(alone, single)
-    same(trained(network, optimizer), wanted, **options)
+    same_named(trained(network, optimizer), wanted, **options)
     return network, wanted
 
 
@@ -355,7 +348,7 @@ def test_steps_are_those_of_one_device(rule, replicas):
     network, wanted = train_both(rule, replicas)
     for replica in network.replicas:
         parameters = sorted(replica.native.namedparams())
-        same({name: p.array for name, p in parameters}, wanted)
+        same_named({name: p.array for name, p in parameters}, wanted)
 
 
 def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
@@ -364,7 +357,9 @@ def test_hooks_that_the_user_adds_to_a_plain_optimizer_do_the_same():
     optimizer = RULES["Adam"]().setup(network)
     optimizer.add_hook(ParallelOptimizerCumulateGradientsHook())
     optimizer.add_hook(ParallelOptimizerUpdateModelParameters())
-    same(trained(network, optimizer), trained(alone, RULES["Adam"]().setup(alone)))
+    same_named(
+        trained(network, optimizer), trained(alone, RULES["Adam"]().setup(alone))
+    )
 
 
 def clip(optimizer):
@@ -397,7 +392,7 @@ def test_an_update_on_gradients_that_are_there_accumulates_them():
         net.cleargrads()
         F.sum(net(x) ** 2).backward()
         optimizer.update()
-    same(
+    same_named(
         {n: p.array for n, p in network.namedparams()},
         {n: p.array for n, p in alone.namedparams()},
     )
@@ -444,7 +439,7 @@ def test_loss_scaling_gives_the_same_steps(inside):
         if inside
         else None
     )
-    same(
+    same_named(
         trained(network, optimizer, loss),
         trained(alone, RULES["SGD"]().setup(alone)),
         1e-11,
@@ -472,7 +467,9 @@ def test_a_chainer_optimizer_with_hooks_does_not_accumulate_twice_behind_the_neu
             CHAINER.wrap_optimizer(wrapped(RULES["SGD"](), network), network), loss
         ),
     )
-    same(found, {name.removeprefix("/native"): value for name, value in wanted.items()})
+    same_named(
+        found, {name.removeprefix("/native"): value for name, value in wanted.items()}
+    )
 
 
 def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_optimizer():
@@ -483,7 +480,7 @@ def test_a_replicated_network_inside_another_is_kept_in_step_by_the_neutral_opti
         optimizer = CHAINER.optimizer(rules.Adam(lr=0.05), net)
         for _ in range(3):
             optimizer.update(lambda net, x, y: net(x, y), x, y)
-    same(
+    same_named(
         {n: p.array for n, p in model.namedparams()},
         {n: p.array for n, p in alone.namedparams()},
     )
@@ -556,7 +553,7 @@ def test_chainers_trainer_trains_replicas_as_one_device(kind, norm, tmp_path):
             and optimizer.t == trainer.updater.iteration
         )
         logs.append(log)
-    same(
+    same_named(
         {n: p.array for n, p in model.namedparams()},
         {n: p.array for n, p in alone.namedparams()},
     )

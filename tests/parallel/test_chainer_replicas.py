@@ -12,6 +12,7 @@ from deliralike.errors import DeviceError
 from deliralike.optim import rules
 from deliralike.parallel import current_replica, in_replicas
 from deliralike.parallel.replicas.run_in_threads import _controller
+from tests.arrays import same_named
 
 CHAINER = backends.get("chainer")
 import chainer  # noqa: E402
@@ -64,17 +65,6 @@ def gradients_of(network, loss, *batch):
         name: None if p.grad is None else p.grad.copy()
         for name, p in sorted(network.namedparams())
     }
-
-
-def same(found, wanted, tolerance=1e-12):
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        if value is None:
-            assert found[name] is None, name
-        else:
-            np.testing.assert_allclose(
-                found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
-            )
 
 
 # What a replica owns
@@ -190,7 +180,7 @@ def test_spectral_normalisation_works_in_replicas():
         network.cleargrads()
         F.sum(network(x) ** 2).backward()
         network.parallelism.accumulate_gradients()
-        same({name: p.grad for name, p in network.namedparams()}, wanted)
+        same_named({name: p.grad for name, p in network.namedparams()}, wanted)
         np.testing.assert_allclose(network.module[0].W_u, alone[0].W_u, rtol=1e-13)
     hooks = [
         replica.native[0].local_link_hooks["SpectralNormalization"]
@@ -432,7 +422,7 @@ def test_synchronised_native_batch_normalisation_is_that_of_the_whole_batch(
     else:
         within(loss, network, x, weights).backward()
     network.parallelism.accumulate_gradients()
-    same({name: p.grad for name, p in network.namedparams()}, wanted, 1e-10)
+    same_named({name: p.grad for name, p in network.namedparams()}, wanted, 1e-10)
     np.testing.assert_allclose(network(x).array, alone(x).array, rtol=1e-11, atol=1e-12)
     for replica in network.replicas:
         np.testing.assert_allclose(
@@ -602,7 +592,7 @@ def test_parameters_that_share_one_gradient_array_are_accumulated_once_each():
     network.cleargrads()
     F.sum(network(x)).backward()
     network.parallelism.accumulate_gradients()
-    same({name: p.grad for name, p in network.namedparams()}, wanted)
+    same_named({name: p.grad for name, p in network.namedparams()}, wanted)
 
 
 def test_optimizers_over_the_same_parameters_keep_rules_of_their_own():
@@ -615,7 +605,7 @@ def test_optimizers_over_the_same_parameters_keep_rules_of_their_own():
         first.update(squares, x)
         return first.neutral_state()
 
-    same(run(True), run(False))
+    same_named(run(True), run(False))
 
 
 def test_a_second_optimizer_does_not_thaw_what_is_frozen():
@@ -640,7 +630,7 @@ def test_updates_that_chainer_was_told_to_leave_out_are_left_out_by_every_optimi
     for _ in range(2):
         for optimizer in optimizers:
             optimizer.update(squares, x)
-    same(network.neutral_state(), before, 0)
+    same_named(network.neutral_state(), before, 0)
     assert not network.update_enabled  # of parameters that took no part neither
     network.enable_update()
     optimizers[0].update(squares, x)

@@ -8,6 +8,7 @@ from deliralike import DataParallel, Network
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
 from deliralike.network import build
 from deliralike.network.closure import closure
+from tests.arrays import same_named
 from tests.parallel.networks import (
     Dense,
     Small,
@@ -15,6 +16,7 @@ from tests.parallel.networks import (
     built,
     device_of,
     devices,
+    native_sgd,
     optimizer_of,
     replicated,
 )
@@ -125,10 +127,7 @@ def test_training_is_one_update_on_the_sum_of_losses(backend):
     loss = optimizer_of(reference).update(total, data["data"], data["label"])
     assert values["total"] == pytest.approx(float(backend.numpy(loss)), rel=1e-12)
     assert predictions["pred"].shape == (6, 4)
-    for name, value in reference.neutral_state().items():
-        np.testing.assert_allclose(
-            network.neutral_state()[name], value, rtol=1e-12, atol=1e-14, err_msg=name
-        )
+    same_named(network.neutral_state(), reference.neutral_state())
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -206,20 +205,6 @@ def test_no_loss_is_refused(network):
         network.closure(network, batch(), None, {})
 
 
-def native_sgd(network):
-    if network.backend.name == "torch":
-        import torch
-
-        return torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    if network.backend.name == "chainer":
-        import chainer
-
-        return chainer.optimizers.MomentumSGD(lr=0.1, momentum=0.9)
-    import optax
-
-    return optax.sgd(0.1, momentum=0.9)
-
-
 def test_a_native_optimizer_that_holds_its_state_goes_on_from_step_to_step(backend):
     network, reference = built(backend, Small, 0.0), built(backend, Small, 0.0)
     native, ours = native_sgd(network), optimizer_of(reference)
@@ -230,10 +215,7 @@ def test_a_native_optimizer_that_holds_its_state_goes_on_from_step_to_step(backe
     for _ in range(3):
         closure(network, batch(), {"default": native}, losses_of(backend))
         closure(reference, batch(), {"default": ours}, losses_of(backend))
-    for name, value in reference.neutral_state().items():
-        np.testing.assert_allclose(
-            network.neutral_state()[name], value, rtol=1e-10, atol=1e-12, err_msg=name
-        )
+    same_named(network.neutral_state(), reference.neutral_state())
 
 
 # prepare_batch

@@ -9,6 +9,7 @@ import pytest
 
 from deliralike import DataParallel, backends, in_replicas, parallel, random
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.losses import cross_entropy
 from tests.parallel.networks import Convolutional, device_of, images_of
@@ -45,22 +46,15 @@ def trained(backend, device, count, loss, **settings):
     return network.neutral_state()
 
 
-def assert_same(found, wanted, tolerance):
-    for name, value in wanted.items():
-        np.testing.assert_allclose(
-            found[name], value, rtol=tolerance, atol=tolerance, err_msg=name
-        )
-
-
 @pytest.mark.parametrize(
     "loss", [cross_entropy, in_replicas(cross_entropy)], ids=["gathered", "in replicas"]
 )
 def test_replicas_on_a_device_equal_one_network_there_and_on_the_host(place, loss):
     backend, device = place
     single = trained(backend, device, 1, cross_entropy)
-    assert_same(trained(backend, device, 3, loss, buffers="sync"), single, 1e-11)
+    same_named(trained(backend, device, 3, loss, buffers="sync"), single, 1e-11)
     host = next(each for each in backend.devices() if each.startswith(HOSTS))
-    assert_same(single, trained(backend, host, 1, cross_entropy), 1e-9)
+    same_named(single, trained(backend, host, 1, cross_entropy), 1e-9)
 
 
 def test_replicas_own_their_storage_there(place):
@@ -69,9 +63,9 @@ def test_replicas_own_their_storage_there(place):
     before = network.replicas[1].neutral_state()
     slot = network.neutral_slots()["fc.weight"]
     slot.write(slot.read() + 1.0)
-    assert_same(network.replicas[1].neutral_state(), before, 0)
+    same_named(network.replicas[1].neutral_state(), before, 0)
     network.copy_parameters()
-    assert_same(network.replicas[1].neutral_state(), network.neutral_state(), 0)
+    same_named(network.replicas[1].neutral_state(), network.neutral_state(), 0)
 
 
 def test_shares_lie_on_the_devices_and_outputs_where_they_are_wanted(place):

@@ -10,8 +10,9 @@ from flax import nnx
 from deliralike import backends
 from deliralike.backends import jax as names
 from deliralike.errors import OptimizerError
+from tests.arrays import same_named
 from tests.losses import mean_square
-from tests.parallel.networks import Dense, built, same_named
+from tests.parallel.networks import Dense, built
 
 JAX = backends.get("jax")
 TWO = ["cpu", "cpu:1"]

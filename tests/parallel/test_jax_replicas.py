@@ -15,6 +15,8 @@ from deliralike.backends.jax import arrays
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.optim.rules import rule
 from deliralike.parallel.replicas.context import current as current_replica
+from tests.arrays import same_named
+from tests.backends.test_jax_hooks import Scaled
 from tests.compiled import compilations
 from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
@@ -23,7 +25,6 @@ from tests.parallel.networks import (
     batch_of,
     built,
     optimizer_of,
-    same_named,
 )
 
 JAX = backends.get("jax")
@@ -240,17 +241,6 @@ def test_a_parameter_that_another_replica_alone_uses_is_updated():
             after[name], before[name] - lr * gradient, rtol=1e-12, atol=1e-15
         )
     assert {*optimizer.updated} == {*wanted}
-
-
-class Scaled(nnx.Module):
-    """A variable that is read through a hook."""
-
-    def __init__(self):
-        self.layer = nnx.Linear(3, 2, param_dtype=jnp.float64, rngs=nnx.Rngs(3))
-        self.layer.kernel.set_metadata(on_get_value=lambda variable, value: value * 3)
-
-    def __call__(self, x):
-        return self.layer(x)
 
 
 def test_replicas_read_a_variable_with_a_hook_as_one_device_does():

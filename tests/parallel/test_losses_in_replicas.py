@@ -5,6 +5,7 @@ import pytest
 
 from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
+from tests.arrays import same_named
 from tests.losses import cross_entropy
 from tests.parallel.networks import (
     Small,
@@ -12,7 +13,6 @@ from tests.parallel.networks import (
     built,
     optimizer_of,
     replicated,
-    same_named,
     same_runs,
     train,
 )

@@ -12,6 +12,7 @@ import pytest
 
 from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
+from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
@@ -25,7 +26,6 @@ from tests.parallel.networks import (
     images_of,
     optimizer_of,
     replicated,
-    same_named,
     same_runs,
     train,
 )

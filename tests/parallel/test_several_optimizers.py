@@ -7,6 +7,7 @@ import pytest
 from deliralike import Network, in_replicas
 from deliralike.errors import UnknownName
 from deliralike.optim.rules import rule
+from tests.arrays import same_named
 from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
     Dense,
@@ -15,7 +16,6 @@ from tests.parallel.networks import (
     built,
     optimizer_of,
     replicated,
-    same_named,
     watch_gradients,
 )
 

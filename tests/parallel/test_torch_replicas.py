@@ -19,7 +19,7 @@ from deliralike.network import build
 from deliralike.optim.loss import LossResult
 from deliralike.optim.rules import SGD
 from deliralike.parallel.batches.scatter import Shares
-from tests.parallel.networks import same_named
+from tests.arrays import same_named
 
 BACKEND = backends.get("torch")
 

@@ -16,6 +16,7 @@ from deliralike import (
 from deliralike.errors import ArgumentError
 from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import SingleProcess
+from tests.arrays import same_named
 from tests.parallel.networks import devices
 from tests.processes import steps, training, wrapping
 from tests.processes.comparing import largest_difference
@@ -83,10 +84,7 @@ def test_each_update_sends_the_gradients_of_its_own_part():
 def test_parts_that_are_frozen_and_thawed_are_followed():
     wanted = wrapping.thawed(SingleProcess())
     for came in call("torch", 2, f"{HERE}:thawed"):
-        for name, value in wanted.items():
-            np.testing.assert_allclose(
-                came[name], value, rtol=1e-12, atol=1e-15, err_msg=name
-            )
+        same_named(came, wanted)
 
 
 def test_keywords_that_make_no_sense_are_errors():

@@ -12,11 +12,11 @@ from deliralike.training import Trainer, schedules
 class Small(Network):
     """Convolution, norm, dropout, linear: running statistics, a mode and chance."""
 
-    def __init__(self):
+    def __init__(self, p=0.3):
         super().__init__()
         self.conv = self.nn.Conv2d(1, 3, 3, padding=1, bias=False)
         self.bn = self.nn.BatchNorm2d(3)
-        self.dropout = self.nn.Dropout(0.3)
+        self.dropout = self.nn.Dropout(p)
         self.fc = self.nn.Linear(3 * 35, 3)
 
     def forward(self, x):

@@ -101,8 +101,7 @@ def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings
     net.load_neutral_state(
         {name: value + 1 for name, value in net.neutral_state().items()}
     )
-    for name, value in net.neutral_state().items():
-        np.testing.assert_array_equal(average.neutral_state()[name], value)
+    np.testing.assert_equal(average.neutral_state(), net.neutral_state())
     assert average.state()["weights"] == {}
 
 
@@ -139,8 +138,7 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
             net.neutral_state()["fc.weight"], states[-1]["fc.weight"]
         )
         raise ZeroDivisionError
-    for name, value in average.network.neutral_state().items():
-        np.testing.assert_array_equal(value, states[-1][name], err_msg=name)
+    np.testing.assert_equal(average.network.neutral_state(), states[-1])
 
 
 def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
@@ -222,8 +220,7 @@ def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
         match="the average is that of another network than Small: .*fc.bias has shape",
     ):
         average.load_state(state)
-    for name, value in before.items():
-        np.testing.assert_array_equal(average.neutral_state()[name], value)
+    np.testing.assert_equal(average.neutral_state(), before)
 
 
 class Tied(Network):
@@ -277,8 +274,7 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
     plain, _ = build(backend)
     without = Trainer(plain, rule("sgd", lr=0.3))
     without.fit(samples, epochs=4, batch_size=4)
-    for name, value in plain.neutral_state().items():
-        np.testing.assert_array_equal(net.neutral_state()[name], value)
+    np.testing.assert_equal(net.neutral_state(), plain.neutral_state())
     assert trainer.average.updates == 8
     plain.load_neutral_state(trainer.average.neutral_state())
     assert trainer.evaluate(samples)["loss"] == pytest.approx(

@@ -5,6 +5,7 @@ import pytest
 
 from deliralike import DataParallel, Network, data, errors, rules, zoo
 from deliralike.training import Trainer
+from tests.arrays import same_named
 
 torch = pytest.importorskip("torch")
 
@@ -63,10 +64,7 @@ def trained(compile, *, frozen=(), **settings):
 
 def assert_equal_runs(one, other):
     np.testing.assert_allclose(one[0], other[0], rtol=1e-12)
-    for name, value in other[1].items():
-        np.testing.assert_allclose(
-            one[1][name], value, rtol=1e-12, atol=1e-12, err_msg=name
-        )
+    same_named(one[1], other[1])
 
 
 SETTINGS = {

@@ -9,6 +9,7 @@ from deliralike.errors import ArgumentError, SettingError
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
 from deliralike.training import Trainer
+from tests.arrays import same_named
 
 RNG = np.random.default_rng(0)
 SAMPLES = data.Samples(RNG.normal(size=(23, 5)), RNG.integers(0, 3, 23))
@@ -101,8 +102,7 @@ def test_windows_of_batches_are_big_batches_and_the_last_one_may_be_smaller(
         == sizes * 2
     )
     np.testing.assert_allclose(two.losses, one.losses, rtol=1e-12)
-    for name, value in whole.items():
-        np.testing.assert_allclose(windows[name], value, rtol=1e-10, atol=1e-12)
+    same_named(windows, whole)
 
 
 def test_an_optimizer_that_accumulates_keeps_doing_so():

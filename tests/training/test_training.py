@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import Network, data, random
+from deliralike import data, random
 from deliralike.optim import rules
 from deliralike.training import (
     Callback,
@@ -17,29 +17,11 @@ from deliralike.training import (
     classification_loss,
     predict,
 )
-
-
-class Small(Network):
-    """Convolution, norm, dropout, linear: something with a mode, running statistics and chance."""
-
-    def __init__(self, p=0.0):
-        super().__init__()
-        self.conv = self.nn.Conv2d(1, 4, 3, padding=1, bias=False)
-        self.bn = self.nn.BatchNorm2d(4)
-        self.dropout = self.nn.Dropout(p)
-        self.fc = self.nn.Linear(4 * 25, 3)
-
-    def forward(self, x):
-        return self.fc(
-            self.dropout(self.nn.flatten(self.nn.relu(self.bn(self.conv(x)))))
-        )
+from tests.training import runs
 
 
 def samples(count=20):
-    generator = np.random.default_rng(0)
-    return data.Samples(
-        generator.normal(size=(count, 1, 5, 5)), generator.integers(0, 3, count)
-    )
+    return runs.samples(count)
 
 
 def optimizer_of(network, **numbers):
@@ -67,7 +49,7 @@ def fit(
     return trainer.fit(*parts, **options)
 
 
-def built(backend, p=0.0, network=Small):
+def built(backend, p=0.0, network=runs.Small):
     return network.on(backend, seed=1, dtype="float64")(p)
 
 

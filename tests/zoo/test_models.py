@@ -273,13 +273,11 @@ def test_copies_own_their_weights_and_are_the_same_network(label, name):
         assert (
             copied.count_parameters() == network.count_parameters()
         )  # what was tied is tied
-        for key, value in copied.neutral_state().items():
-            np.testing.assert_array_equal(value, state[key])
+        np.testing.assert_equal(copied.neutral_state(), state)
         copied.load_neutral_state(
             {key: np.zeros_like(value) for key, value in state.items()}
         )
-    for key, value in network.neutral_state().items():
-        np.testing.assert_array_equal(value, state[key])
+    np.testing.assert_equal(network.neutral_state(), state)
 
 
 @pytest.mark.parametrize("label", [case.as_parameter() for case in CASES.values()])

@@ -148,9 +148,7 @@ def test_timms_weights_give_timms_outputs_and_go_back(which):
         wanted = theirs(x).numpy()
         close(ours(x).numpy(), wanted, 1e-9)
     back = keymap.to_theirs(ours.neutral_state())
-    assert set(back) == set(state)
-    for name, value in state.items():
-        np.testing.assert_array_equal(back[name], value)
+    np.testing.assert_equal(back, state)
 
 
 @pytest.mark.parametrize("which", ["swin", "swin v2"])
@@ -172,8 +170,7 @@ def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_
         ours.adapt_state(keymap.to_ours(given, slots)) for given in (older, state)
     )
     assert list(came) == list(wanted)
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(came[name], value)
+    np.testing.assert_equal(came, wanted)
 
 
 def test_settings_that_make_other_outputs_are_named():
