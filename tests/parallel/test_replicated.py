@@ -78,12 +78,12 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
         backend.gradients(cross_entropy, network, x, labels) for network in networks
     )
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
-    same_named(found.parameters, wanted.parameters, "gradients")
+    same_named(found.parameters, wanted.parameters, where="gradients")
     np.testing.assert_allclose(
         found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13
     )
     assert found.inputs[1] is None
-    same_named(networks[0].neutral_state(), networks[1].neutral_state(), "state")
+    same_named(networks[0].neutral_state(), networks[1].neutral_state(), where="state")
 
 
 @pytest.mark.usefixtures("optimised")

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import SettingError, naming
+from deliralike.errors import SettingError, is_number, naming
 from deliralike.training.array_file import replace_text
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.lock import take_lock
@@ -238,6 +238,7 @@ def read_status(folder: Path) -> Status | None:
     content = read_json(folder / STATUS)
     try:
         status = Status(**content)
+        _refuse_wrong_values(asdict(status))
     except TypeError as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
@@ -247,6 +248,23 @@ def read_status(folder: Path) -> Status | None:
         with suppress(SettingError), lock_folder(folder):
             return replace(status, status=KILLED)
     return status
+
+
+def _refuse_wrong_values(status: Mapping[str, Any]) -> None:
+    """Raise an error if a value of a status is of another type than its attribute.
+
+    Raises:
+        TypeError: One is; it is named.
+    """
+    for name, value in status.items():
+        if name in ("started", "seconds"):
+            is_right, wanted = is_number(value), "a number"
+        elif name == "metrics":
+            is_right, wanted = isinstance(value, Mapping), "numbers by name"
+        else:
+            is_right, wanted = isinstance(value, str), "a text"
+        if not is_right:
+            raise TypeError(f"status[{name!r}] is {value!r}, wanted {wanted}")
 
 
 def read_history(folder: Path) -> History:
