@@ -435,8 +435,9 @@ class Trainer:
             if self.average is not None:
                 contexts.enter_context(self.average.swap_in())
             if self.precision is not None:
+                network = self.network
                 contexts.enter_context(
-                    self.network.backend.computing_in(self.precision)
+                    network.backend.computing_in(self.precision, network.device_name)
                 )
             yield
 

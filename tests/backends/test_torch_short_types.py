@@ -8,13 +8,14 @@ import torch.nn.functional as F
 from deliralike import Network, backends, checkpoint_blocks, nest
 from deliralike.optim.rules import rule
 
-# (function, sizes of data, of the filter, further arguments): filters wider than their data
+# (function, sizes of data, of the filter, further arguments): filters that reach over their data
 WIDE = {
     "1d": (F.conv1d, (1,), (3,), {"padding": 1, "stride": 2}),
     "2d": (F.conv2d, (5, 1), (3, 3), {"padding": 1, "stride": 2}),
     "3d": (F.conv3d, (2, 2, 2), (3, 3, 3), {"padding": 1}),
     "3d, uneven": (F.conv3d, (4, 1, 5), (3, 3, 3), {"padding": 1, "stride": 2}),
     "3d, dilated": (F.conv3d, (3, 3, 3), (3, 3, 3), {"padding": 2, "dilation": 2}),
+    "2d, strided": (F.conv2d, (8, 2), (3, 2), {"padding": 1, "stride": (1, 3)}),
     "transposed 1d": (F.conv_transpose1d, (3,), (5,), {"padding": 4, "stride": 2}),
     "transposed 3d": (F.conv_transpose3d, (2, 2, 2), (2, 2, 2), {"padding": 1}),
     "transposed 3d, strided": (
@@ -41,7 +42,7 @@ def gradient(function, weight, x, short, **settings):
 
 
 @pytest.mark.parametrize("name", WIDE)
-def test_gradients_of_filters_wider_than_their_data(name):
+def test_gradients_of_filters_that_reach_over_their_data(name):
     """They are those of float32, where oneDNN's hold what was in memory (PyTorch 2.13)."""
     function, data, filters, settings = WIDE[name]
     inputs, outputs = (32, 16) if "transposed" in name else (16, 32)
@@ -58,6 +59,19 @@ def test_gradients_of_filters_wider_than_their_data(name):
         np.testing.assert_allclose(
             short, exact, rtol=0.03, atol=0.03 * exact.abs().max()
         )
+
+
+def test_outputs_of_several_filters_for_each_channel():
+    """In memory with channels last oneDNN's are wrong by 30 to 85 % (PyTorch 2.13)."""
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(1, 8, 2, 4, generator=generator)
+    x = x.contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(16, 1, 1, 4, generator=generator)
+    with backends.get("torch").computing_in("bfloat16", "cpu"):
+        y = F.conv2d(x, weight, stride=(1, 2), groups=8)
+    assert y.dtype == torch.bfloat16
+    exact = F.conv2d(x.double(), weight.double(), stride=(1, 2), groups=8)
+    torch.testing.assert_close(y.double(), exact, rtol=0.01, atol=0.01)
 
 
 class Bottleneck(torch.nn.Module):
@@ -151,7 +165,7 @@ def test_an_lstm_learns_in_shorter_types(precision, own):
 def test_a_convolution_by_names_of_its_arguments():
     x, weight = torch.randn(2, 16, 2, 2, 2), torch.randn(8, 16, 3, 3, 3)
     with backends.get("torch").computing_in("bfloat16"):
-        y = F.conv3d(input=x, weight=weight, padding=(1, 1, 1))
+        y = F.conv3d(input=x, weight=weight, padding=(1,), stride=[1])
     torch.testing.assert_close(
         y.float(), F.conv3d(x, weight, padding=1), rtol=0.01, atol=0.01
     )

@@ -50,8 +50,9 @@ def guard_again() -> AbstractContextManager[Any]:
 class _Float32WhereShortIsWrong(TorchFunctionMode):
     """Compute in float32 what a CPU does wrong in a shorter type, for native layers too.
 
-    In bfloat16 oneDNN's gradient of a filter that is wider than its data is not the gradient, but
-    what was in memory before; in float16 it has no LSTM (PyTorch 2.13).
+    In bfloat16 some of oneDNN's convolutions give what was in memory before: gradients of a filter
+    that reaches over its data, and outputs of several filters for each channel alone. In float16
+    it has no LSTM (PyTorch 2.13).
     """
 
     def __init__(self, dtype: torch.dtype) -> None:
@@ -69,7 +70,7 @@ class _Float32WhereShortIsWrong(TorchFunctionMode):
             return tuple(tensor.to(self.dtype) for tensor in result)
         if func in _CONVOLUTIONS and self.dtype == torch.bfloat16:
             given = dict(zip(_CONVOLUTIONS[func], args, strict=False)) | kwargs
-            if _has_wide_filter(given, func in _TRANSPOSED):
+            if _may_be_wrong(given, func in _TRANSPOSED):
                 for name in ("input", "weight", "bias"):
                     if given.get(name) is not None:
                         given[name] = given[name].float()
@@ -78,19 +79,29 @@ class _Float32WhereShortIsWrong(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _has_wide_filter(given: Mapping[str, Any], is_transposed: bool) -> bool:
-    """Return whether a convolution's filter is wider than its data, and not of float64."""
+def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
+    """Return whether oneDNN may compute a convolution wrongly in bfloat16."""
     x, weight = given["input"], given["weight"]
     if not x.is_cpu or torch.float64 in (x.dtype, weight.dtype):
         return False
-    filters = weight.shape[2:]
-    dilation = _each(given.get("dilation", 1), len(filters))
-    cut: Sequence[int] = [0] * len(filters)
-    if is_transposed:  # padding is cut from the outputs
-        cut = _each(given.get("padding", 0), len(filters))
-    sizes = x.shape[-len(filters) :]
-    for size, width, gap, less in zip(sizes, filters, dilation, cut, strict=True):
-        if gap * (width - 1) + 1 + 2 * less > size:
+    axes = weight.dim() - 2
+    groups = given.get("groups", 1)
+    channels, outputs = x.shape[-axes - 1], weight.shape[0]
+    if is_transposed:
+        outputs = weight.shape[1] * groups
+    if 1 < groups == channels < outputs:
+        return True
+    dilation = _each(given.get("dilation", 1), axes)
+    stride = _each(given.get("stride", 1), axes)
+    padding = given.get("padding", 0)
+    is_named = isinstance(padding, str)
+    pads = [0] * axes if is_named else _each(padding, axes)
+    for size, width, gap, step, pad in zip(
+        x.shape[-axes:], weight.shape[2:], dilation, stride, pads, strict=True
+    ):
+        reach = gap * (width - 1)
+        around = reach if is_named else 2 * pad
+        if reach + around + step > size:
             return True
     return False
 
@@ -101,7 +112,8 @@ def _is_short(value: Any) -> bool:
 
 def _each(value: Any, count: int) -> Sequence[int]:
     """Return a setting of each dimension."""
-    return [value] * count if isinstance(value, int) else value
+    values = [value] if isinstance(value, int) else list(value)
+    return values * count if len(values) == 1 else values
 
 
 _TRANSPOSED = (
