@@ -169,3 +169,19 @@ def test_a_convolution_by_names_of_its_arguments():
     torch.testing.assert_close(
         y.float(), F.conv3d(x, weight, padding=1), rtol=0.01, atol=0.01
     )
+
+
+def test_an_lstm_in_double_precision_stays_as_it_is():
+    layer, x = torch.nn.LSTM(3, 5, dtype=torch.float64), torch.randn(4, 2, 3).double()
+    with backends.get("torch").computing_in("float16", "cpu"):
+        y, _ = layer(x)
+    assert y.dtype == torch.float64
+    torch.testing.assert_close(y, layer(x)[0])
+
+
+def test_complex_convolutions_stay_as_they_are():
+    x = torch.randn(2, 3, 2, dtype=torch.complex64)
+    weight = torch.randn(4, 3, 3, dtype=torch.complex64)
+    with backends.get("torch").computing_in("bfloat16", "cpu"):
+        y = F.conv1d(x, weight, padding=1)
+    torch.testing.assert_close(y, F.conv1d(x, weight, padding=1))

@@ -18,6 +18,7 @@ from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.context import context_value
 from deliralike.nn.arguments import EXACT, autocast
+from deliralike.nn.geometry import per_axis
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 _is_guarded: ContextVar[bool] = ContextVar("deliralike_torch_guarded", default=False)
@@ -63,14 +64,16 @@ class _Float32WhereShortIsWrong(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _LSTM and self.dtype == torch.float16:
+        if func is torch.lstm and self._shortens(args[0], torch.float16):
             args = nest.map_where(_is_short, torch.Tensor.float, args)
             with torch.autocast("cpu", enabled=False):
                 result = func(*args, **kwargs)
             return tuple(tensor.to(self.dtype) for tensor in result)
-        if func in _CONVOLUTIONS and self.dtype == torch.bfloat16:
+        if func in _CONVOLUTIONS:
             given = dict(zip(_CONVOLUTIONS[func], args, strict=False)) | kwargs
-            if _may_be_wrong(given, func in _TRANSPOSED):
+            both = (given["input"], given["weight"])
+            is_short = all(self._shortens(each, torch.bfloat16) for each in both)
+            if is_short and _may_be_wrong(given, func in _TRANSPOSED):
                 for name in ("input", "weight", "bias"):
                     if given.get(name) is not None:
                         given[name] = given[name].float()
@@ -78,12 +81,15 @@ class _Float32WhereShortIsWrong(TorchFunctionMode):
                     return func(**given).to(self.dtype)
         return func(*args, **kwargs)
 
+    def _shortens(self, x: torch.Tensor, dtype: torch.dtype) -> bool:
+        """Return whether this is the type in force, and an array on a CPU is cast to it."""
+        is_cast = x.dtype == torch.float32 or x.dtype in _HALF_TYPES
+        return self.dtype == dtype and x.is_cpu and is_cast
+
 
 def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
     """Return whether oneDNN may compute a convolution wrongly in bfloat16."""
     x, weight = given["input"], given["weight"]
-    if not x.is_cpu or torch.float64 in (x.dtype, weight.dtype):
-        return False
     axes = weight.dim() - 2
     groups = given.get("groups", 1)
     channels, outputs = x.shape[-axes - 1], weight.shape[0]
@@ -91,11 +97,11 @@ def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
         outputs = weight.shape[1] * groups
     if 1 < groups == channels < outputs:
         return True
-    dilation = _each(given.get("dilation", 1), axes)
-    stride = _each(given.get("stride", 1), axes)
+    dilation = per_axis(given.get("dilation", 1), axes, "dilation")
+    stride = per_axis(given.get("stride", 1), axes, "stride")
     padding = given.get("padding", 0)
     is_named = isinstance(padding, str)
-    pads = [0] * axes if is_named else _each(padding, axes)
+    pads = per_axis(0 if is_named else padding, axes, "padding")
     for size, width, gap, step, pad in zip(
         x.shape[-axes:], weight.shape[2:], dilation, stride, pads, strict=True
     ):
@@ -108,12 +114,6 @@ def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
 
 def _is_short(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES
-
-
-def _each(value: Any, count: int) -> Sequence[int]:
-    """Return a setting of each dimension."""
-    values = [value] if isinstance(value, int) else list(value)
-    return values * count if len(values) == 1 else values
 
 
 _TRANSPOSED = (
@@ -129,7 +129,6 @@ _CONVOLUTIONS = {
     torch.conv3d: (*_FIRST, "dilation", "groups"),
     **dict.fromkeys(_TRANSPOSED, (*_FIRST, "output_padding", "groups", "dilation")),
 }
-_LSTM = (torch.lstm,)
 
 
 def all_finite(values: Sequence[torch.Tensor]) -> bool:
