@@ -87,7 +87,8 @@ def image_folder(
     present = subfolders(root)
     if not present:
         raise SettingError(
-            f"folder {str(root)!r} has no subfolders, one for each class of pictures"
+            f"folder {str(root)!r} has no subfolders, one for each class of pictures; where a "
+            "table names files and classes, give the table"
         )
     names = tuple(present if classes is None else classes)
     for name in names:

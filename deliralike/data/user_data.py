@@ -50,8 +50,9 @@ def kind(name: str) -> str:
     if own_code.is_name(name):
         return "code"
     path = Path(name)
-    if path.suffix in _FILES:
-        return path.suffix
+    suffix = path.suffix.lower()
+    if suffix in _FILES:
+        return suffix
     return "folder" if "/" in name or path.is_dir() else ""
 
 
@@ -90,12 +91,13 @@ def load_user_data(
         return _from_folder(request, path)
     if not path.is_file():
         raise SettingError(f"{name!r} is no file, and no folder")
-    if path.suffix not in _FILES:
+    suffix = path.suffix.lower()
+    if suffix not in _FILES:
         raise SettingError(
             f"{name!r}: data are a folder of pictures, a file {' or '.join(_FILES)}, or code, "
             "module:function"
         )
-    return _FILES[path.suffix](request, path)
+    return _FILES[suffix](request, path)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from typing import Any
 from deliralike.errors import ArgumentError, suggestion
 from deliralike.network.construction import current_construction
 
+_OF_ON = ("seed", "dtype", "device")  # arguments of `Network.on`
+
 
 class InitKwargs(dict):
     """InitKwargs holds the arguments that one network was made with.
@@ -71,6 +73,8 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
         names = [name for name in signature.parameters if name != "self"]
         unknown = [name for name in kwargs if name not in names]
         hint = f" {suggestion(unknown[0], names)}" if unknown and names else ""
+        if unknown and unknown[0] in _OF_ON:
+            hint = f" {unknown[0]} is given to {cls.__name__}.on(backend, {unknown[0]}=...)."
         if names:
             known = f"Its arguments are {', '.join(names)}."
         else:

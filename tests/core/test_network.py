@@ -136,6 +136,14 @@ def test_an_unbound_network_says_how_to_bind_it():
         Classifier()
 
 
+@pytest.mark.parametrize("name", ["seed", "dtype", "device"])
+def test_an_argument_of_on_is_sent_there(backend, name):
+    with pytest.raises(
+        ArgumentError, match=rf"given to Classifier.on\(backend, {name}="
+    ):
+        Classifier.on(backend)(**{name: 1})
+
+
 def test_an_unknown_argument_suggests_the_nearest(backend):
     with pytest.raises(
         ArgumentError, match="Classifier: .*'num_clases'. Did you mean 'num_classes'?"

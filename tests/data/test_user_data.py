@@ -2,6 +2,7 @@
 
 import csv
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -427,6 +428,20 @@ def test_columns_that_are_in_doubt_are_asked_for(header, message, tmp_path):
     table = table_of(tmp_path, header, [[k, -k, k % 2] for k in range(10)])
     with pytest.raises(SettingError, match=message):
         data.load(table)
+
+
+@pytest.mark.parametrize("mark", [";", "\t"])
+def test_other_marks_than_commas_are_named(mark, tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text(f"a{mark}label\n1,5{mark}0\n2,5{mark}1\n")
+    with pytest.raises(SettingError, match="other marks than commas"):
+        data.load(str(path))
+
+
+def test_a_suffix_may_be_in_capitals(tmp_path):
+    rows = [[k, k % 2] for k in range(10)]
+    path = Path(table_of(tmp_path, ["a", "label"], rows))
+    assert len(data.load(str(path.rename(path.with_suffix(".CSV")))).train.labels) == 8
 
 
 def test_the_column_of_labels_can_be_said(tmp_path):
