@@ -31,7 +31,7 @@ def command(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="The file to write. (default: the name of the class)"),
+        typer.Option(help="The new file. (default: the name of the class)"),
     ] = None,
     backends: Annotated[
         str | None,

@@ -164,6 +164,8 @@ def _predict_new(
     from deliralike.training.experiment.folder import read_last_start, refuse_no_run
 
     refuse_no_run(run)
+    if out is not None and out.is_file() and any(map(out.samefile, inputs)):
+        raise SettingError(f"--out {str(out)!r} is among the inputs: name another file")
     start = read_last_start(run)
     new = new_samples(run, inputs)
     place = run / f"new-{backend or read_settings(run / SETTINGS).backend}"

@@ -184,8 +184,8 @@ def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
     columns, *rows = lines or [[]]
     if len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
         raise SettingError(
-            f"{name!r} has other marks than commas between its columns, {columns[0]!r}: save it with "
-            "commas, and with points in decimal numbers"
+            f"{name!r} has other marks than commas between its columns, {columns[0]!r}: save it "
+            "with commas, and with points in decimal numbers"
         )
     twice = [
         column for column, count in Counter(columns).items() if column and count > 1

@@ -369,6 +369,16 @@ def _need_all(program: Program, arguments: Arguments) -> None:
 
 
 def save(found: Port, path: Path) -> None:
-    """Write the source, with a comment for each line that needs a hand."""
+    """Write the source, with a comment for each line that needs a hand.
+
+    Raises:
+        SettingError: There is another file, perhaps the original, or a port that was edited.
+    """
     head = "".join(f"# By hand: {remark}\n" for remark in found.hands)
-    path.write_text(head + found.source, encoding="utf-8")
+    text = (head + found.source).encode()
+    if path.exists() and path.read_bytes() != text:
+        raise SettingError(
+            f"port: there is another {str(path)!r}, which is left as it is: say which file to "
+            "write, --out FILE, or remove it"
+        )
+    path.write_bytes(text)

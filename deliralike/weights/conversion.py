@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from deliralike.errors import WeightFileError
 from deliralike.weights.inflate import AnyPath, refuse_nul
 from deliralike.weights.mark import Notes, mark_archive
 from deliralike.weights.reading import Contents, contents
@@ -97,10 +98,15 @@ def convert(
             has one for each architecture.
 
     Raises:
-        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read` and `write`.
+        WeightFileMissing, WeightFileError, BackendUnavailable: As for `read` and `write`; or the
+            target is the source, of which a checkpoint has more than the weights.
     """
     source = refuse_nul(source)
     target = refuse_nul(target)
+    if target.exists() and source.exists() and target.samefile(source):
+        raise WeightFileError(
+            f"{target} is the source itself, which would be lost: name another target"
+        )
     writer = writer_of(target)
     source_contents = contents(source)
     renaming = rename(source_contents) if rename else _unchanged(source_contents)

@@ -105,7 +105,8 @@ class Architecture:
         """
         if self.shape is None:
             raise ArgumentError(
-                f"{self.name} does not state the shape of its input: outline(..., input_shape=...)"
+                f"{self.name} does not state the shape of its input: give it, "
+                "outline(..., input_shape=(3, 64, 64)) or --input 3x64x64"
             )
         if not callable(self.shape):
             return inputs(self.shape)

@@ -59,6 +59,20 @@ def test_a_class_of_another_framework_is_ported_proved_and_trained(place):
     assert len(load_result("run").history.epochs) == 2
 
 
+def test_a_port_replaces_neither_the_original_nor_an_edited_one(place):
+    """The file of a class ``Net`` has no other name than the port's by default."""
+    (place / "net.py").write_text(MODELS)
+    port = ("port", "net.py:Net", "--input", "1x8x8", "--no-proof")
+    assert "there is another 'net.py'" in run(*port, code=2).stderr
+    assert (place / "net.py").read_text() == MODELS
+    for _ in range(2):  # the same again changes nothing
+        run(*port, "--out", "new.py")
+    with open("new.py", "a") as file:
+        file.write("EDITED = True\n")
+    assert "left as it is" in run(*port, "--out", "new.py", code=2).stderr
+    assert (place / "new.py").read_text().endswith("EDITED = True\n")
+
+
 @pytest.mark.parametrize("backend", ["chainer", "jax"])
 def test_a_port_learns_what_the_class_itself_learns(place, backend):
     """From the start values that the class gives itself, step by step in float64."""

@@ -450,6 +450,10 @@ def test_inputs_that_do_not_fit_say_what_was_wanted(forms):
     other = run("predict", "run", "sequences.npz", code=2).stderr
     assert "holds samples of shape (2, 6)" in other
     assert "there is no file" in run("predict", "run", "nothing.csv", code=2).stderr
+    table = (forms / "numbers.csv").read_text()
+    same = run("predict", "run", "numbers.csv", "--out", "./numbers.csv", code=2).stderr
+    assert "is among the inputs" in same
+    assert (forms / "numbers.csv").read_text() == table
     flat = run("predict", "run", "--data", "photos/cat", code=2).stderr
     assert "without --data: deliralike predict run photos/cat" in flat
 

@@ -336,6 +336,14 @@ def test_what_cannot_be_is_one_error_and_nothing_is_written(tmp_path, file, labe
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.pth"]
 
 
+def test_a_checkpoint_is_not_replaced_by_its_own_weights(file):
+    """What is no weight in it would be lost, here the epoch."""
+    before = file.read_bytes()
+    with pytest.raises(WeightFileError, match="is the source itself"):
+        weights.convert(file, file.parent / "." / file.name)
+    assert file.read_bytes() == before
+
+
 def test_every_key_map_of_the_zoo_goes_there_and_back():
     """On the shapes of every family that has one: names are one to one, arrays come back."""
     outline = backends.importlib.import_module("deliralike.backends.outline").BACKEND
