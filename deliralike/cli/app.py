@@ -5,6 +5,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -55,6 +56,9 @@ class Commands(TyperGroup):
         # It prints records where nobody has set up logging.
         if logging.lastResort is not None:
             logging.lastResort.setFormatter(PlainFormatter())
+        if isinstance(sys.stdout, TextIOWrapper):
+            # What an encoding lacks is written by its number, as on standard error.
+            sys.stdout.reconfigure(errors="backslashreplace")
         words = list(sys.argv[1:] if args is None else args)
         others = [word for word in words if word != "--debug"]
         if len(others) < len(words):

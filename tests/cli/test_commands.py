@@ -485,6 +485,13 @@ def test_a_reader_that_stops_early_gets_no_traceback():
     assert result.stdout.startswith("resnet152")
 
 
+def test_what_an_encoding_lacks_is_written_by_its_number():
+    ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = python("-m", "deliralike", "settings", env=ascii_only)
+    assert result.returncode == 0, result.stderr
+    assert r"\u2026" in result.stdout
+
+
 @pytest.mark.parametrize("value", ["{[]: 1}", "-" * 100_000 + "1", "[1, " * 20_000])
 def test_a_value_that_pythons_parser_gives_up_on_is_one_error(value):
     with pytest.raises(SettingError, match="--set .*the value cannot be read: "):
