@@ -176,7 +176,7 @@ def positive(value: Any, name: str, what: str) -> int:
 
 def divides(value: int, divisor: int, name: str, by: str) -> None:
     """Check that `divisor` divides `value`."""
-    if value % divisor:
+    if divisor < 1 or value % divisor:
         raise SettingError(f"{name}={value} cannot be divided by {by}={divisor}")
 
 

@@ -257,13 +257,3 @@ def without_twins(
         if is_twin and np.array_equal(state[first], state[name]):
             del distinct[name]
     return distinct
-
-
-def two_or_three(dims: int, what: str) -> None:
-    """Check that `dims` is 2 or 3, as in the reference.
-
-    Raises:
-        SettingError: It is another number.
-    """
-    if dims not in (2, 3):
-        raise SettingError(f"{what}: dims={dims!r}; wanted 2 or 3")

@@ -21,6 +21,7 @@ from deliralike import network, own_code
 from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
 from deliralike.zoo import table
 from deliralike.zoo.inputs import Input, Inputs, Shape, inputs
+from deliralike.zoo.setting_types import refuse_other_types
 
 if TYPE_CHECKING:
     from deliralike.network.interface import Networks
@@ -183,7 +184,8 @@ class Architecture:
         Raises:
             ArgumentError: There is no such setting, there are too many values, or the number of
                 outputs came under two names.
-            SettingError: A number is below 0 where the default is not.
+            SettingError: A setting of ours has another type than the network's argument, or a
+                number is below 0 where the default is not.
         """
         settings = self.rename_settings(settings)
         allowed = []
@@ -214,7 +216,17 @@ class Architecture:
                 )
         arguments = by_position | settings
         self._refuse_negative(arguments)
+        if self.name in table.rows():
+            refuse_other_types(self.name, self.network, arguments)
+            self._refuse_other_dims(arguments)
         return dict(self.variant) | arguments
+
+    def _refuse_other_dims(self, arguments: Mapping[str, Any]) -> None:
+        """Raise an error for a number of spatial axes that the network cannot have."""
+        dims = arguments.get("dims")
+        if dims is not None and dims not in self.dims:
+            wanted = " or ".join(map(str, self.dims))
+            raise SettingError(f"{self.name}: dims={dims!r}; wanted {wanted}")
 
     def _refuse_negative(self, arguments: Mapping[str, Any]) -> None:
         """Raise an error for a number below 0 where the default is not."""

@@ -10,7 +10,7 @@ from itertools import starmap, zip_longest
 from typing import Any
 
 from deliralike import nest
-from deliralike.errors import CapabilityError
+from deliralike.errors import ArgumentError, CapabilityError
 from deliralike.tables import html_table, terminal_width, text_table
 from deliralike.zoo import table
 from deliralike.zoo.inputs import Input, Shape, inputs
@@ -188,6 +188,10 @@ def architecture_of(network: Any) -> Architecture:
         return network
     if isinstance(network, str):
         return find(network)
+    if not callable(network):
+        raise ArgumentError(
+            f"{network!r} is no network: wanted a name of the zoo, an architecture or a class"
+        )
     return Architecture(network.__name__, network)
 
 

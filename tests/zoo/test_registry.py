@@ -13,6 +13,7 @@ from deliralike.errors import (
     SettingError,
     UnknownName,
 )
+from deliralike.zoo.registry import parameters_of
 from deliralike.zoo.summary import count_parameters
 
 
@@ -126,6 +127,61 @@ def test_a_misspelt_backend_is_refused_before_anything_is_built():
 def test_a_setting_that_comes_twice_is_refused():
     with pytest.raises(ArgumentError, match="'block' came twice"):
         zoo.find("resnet18").arguments("basic", block="basic")
+
+
+def distinct():
+    """One architecture of each network."""
+    networks = {zoo.find(name).network: name for name in zoo.list()}
+    return [zoo.find(name) for name in networks.values()]
+
+
+def test_the_settings_of_every_architecture_are_of_the_types_that_it_states():
+    for architecture in distinct():
+        settings = dict(architecture.settings)
+        assert architecture.arguments(**settings) == settings
+
+
+@pytest.mark.parametrize("of", [int, float, bool])
+@pytest.mark.parametrize("value", ["no", None, float("nan"), 2.5, [3]])
+def test_a_setting_of_another_type_is_refused_by_every_architecture(of, value):
+    """A text for a flag would be true: ``--set deep_supervision=no``."""
+    if of is float and value == 2.5:
+        return
+    count = 0
+    for architecture in distinct():
+        for name, default in architecture.settings.items():
+            stated = parameters_of(architecture.network).get(name)
+            states = stated is not None and stated.annotation in (of, of.__name__)
+            if type(default) is of and states:
+                count += 1
+                with pytest.raises(SettingError, match=f": {name}=.* must be "):
+                    architecture.arguments(**{name: value})
+    assert count > 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"in_channels": np.int64(1)}, 1),
+        ({"zero_init_residual": 1}, 1),
+        ({"zero_init_residual": np.True_}, True),
+        ({"layers": np.array([1, 1, 1, 1])}, None),
+    ],
+)
+def test_numbers_of_numpy_are_taken(settings, wanted):
+    assert zoo.find("mlp").arguments(dropout=np.float32(0.5))["dropout"] == 0.5
+    arguments = zoo.find("resnet18").arguments(**settings)
+    ((name, value),) = settings.items()
+    assert arguments[name] is value and (wanted is None or value == wanted)
+
+
+@pytest.mark.parametrize("dims", [0, 4])
+def test_another_number_of_axes_is_refused_by_every_architecture(dims):
+    having = [each for each in distinct() if "dims" in each.settings]
+    assert len(having) > 10
+    for architecture in having:
+        with pytest.raises(SettingError, match=f"dims={dims}; wanted "):
+            architecture.arguments(dims=dims)
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ class MlpMixer(Model):
         num_blocks: int = 8,
         embed_dim: int = 512,
         block: str = "mixer",
-        mlp_ratio: Sequence[float] = (0.5, 4.0),
+        mlp_ratio: tuple[float, float] = (0.5, 4.0),
         layer_scale: float = 1e-4,
         dropout: float = 0.0,
         stochastic_depth: float = 0.0,

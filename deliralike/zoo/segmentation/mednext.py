@@ -59,7 +59,6 @@ class MedNeXt(Model):
         dims: int = 3,
     ) -> None:
         super().__init__()
-        medical.two_or_three(dims, "MedNeXt")
         blocks, expansions = paired("MedNeXt", blocks=blocks, expansions=expansions)
         depth = len(blocks) // 2
         if depth == 0 or len(blocks) % 2 == 0:

@@ -58,7 +58,6 @@ class SegResNet(Model):
     ) -> None:
         super().__init__()
         downs, ups = _counts(blocks_down, blocks_up)
-        medical.two_or_three(dims, "SegResNet")
         width = init_filters
         nn = self.nn
         self.factors = (2 ** len(ups),) * dims

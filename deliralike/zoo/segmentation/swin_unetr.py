@@ -120,7 +120,6 @@ class SwinUNETR(Model):
         use_v2: bool = False,
     ) -> None:
         super().__init__()
-        medical.two_or_three(dims, "SwinUNETR")
         one_of(downsample, MERGINGS, "downsample", "SwinUNETR")
         width = feature_size
         options: dict[str, Any] = {

@@ -54,7 +54,6 @@ class VNet(Model):
         skip_dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        medical.two_or_three(dims, "VNet")
         if 16 % checks.positive(in_channels, "in_channels", "VNet"):
             raise SettingError(
                 f"VNet: in_channels={in_channels}; wanted a divisor of 16: 1, 2, 4, 8 or 16"

@@ -1,0 +1,108 @@
+"""The types of an architecture's settings, as the arguments of its network state them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from deliralike.errors import SettingError
+
+
+def refuse_other_types(
+    name: str, network: Callable[..., Any], settings: Mapping[str, Any]
+) -> None:
+    """Raise an error for a setting of another type than the network's argument.
+
+    NumPy's numbers and whole numbers for floats are fine, and so are 0 and 1 for a flag, and lists
+    and arrays for sequences.
+
+    Raises:
+        SettingError: A text came for a flag, say, which would be taken for true.
+    """
+    hints = _hints(network)
+    for setting, value in settings.items():
+        hint = hints.get(setting, Any)
+        if not _fits(value, hint):
+            raise SettingError(f"{name}: {setting}={value!r} must be {_words(hint)}")
+
+
+@cache
+def _hints(network: Callable[..., Any]) -> dict[str, Any]:
+    function = network.__init__ if isinstance(network, type) else network  # type: ignore[misc]
+    return get_type_hints(function)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value has a type; of types that settings do not have, any value has."""
+    arguments = get_args(hint)
+    kind = get_origin(hint) or hint
+    if kind is UnionType:
+        return any(_fits(value, each) for each in arguments)
+    if kind is tuple:
+        is_right_length = _is_sequence(value) and len(value) == len(arguments)
+        return is_right_length and all(map(_fits, value, arguments))
+    if kind is Sequence:
+        return _is_sequence(value) and all(_fits(each, *arguments) for each in value)
+    return kind not in _TESTS or _TESTS[kind](value)
+
+
+def _is_sequence(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim > 0
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, int | np.bool_) and value in (0, 1)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    return (
+        isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    )
+
+
+_TESTS: dict[Any, Callable[[Any], bool]] = {
+    bool: _is_flag,
+    int: _is_whole,
+    float: _is_real,
+    str: lambda value: isinstance(value, str),
+    NoneType: lambda value: value is None,
+    Mapping: lambda value: isinstance(value, Mapping),
+}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    str: "a text",
+    NoneType: "None",
+    Mapping: "a mapping",
+}
+
+
+def _words(hint: Any) -> str:
+    """Describe a type.
+
+    Example:
+        >>> _words(int | Sequence[int] | None)
+        'a whole number, or a list, each entry a whole number, or None'
+    """
+    arguments = get_args(hint)
+    kind = get_origin(hint) or hint
+    if kind is UnionType:
+        return ", or ".join(map(_words, arguments))
+    if kind is tuple:
+        return f"a row of {len(arguments)}: {', '.join(map(_words, arguments))}"
+    if kind is Sequence:
+        return f"a list, each entry {_words(*arguments)}"
+    return _WORDS.get(kind, str(kind))
