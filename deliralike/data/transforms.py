@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from deliralike.data.packages import for_scipy, needed
 from deliralike.errors import BatchError, SettingError
 from deliralike.nn.geometry import Sizes
 from deliralike.nn.start import Shape
+
+PaddingMode = Literal["constant", "reflect", "edge", "symmetric"]  # of `numpy.pad`
 
 
 class Compose:
@@ -101,7 +103,7 @@ class Crop:
 
     size: Sizes
     padding: int = 0
-    mode: str = "constant"
+    mode: PaddingMode = "constant"
 
     def __post_init__(self) -> None:
         if np.min(self.size) < 1 or self.padding < 0:
@@ -128,7 +130,7 @@ class Crop:
             return array
         unpadded = [(0, 0)] * (array.ndim - spatial)
         widths = unpadded + [(self.padding, self.padding)] * spatial
-        return np.pad(array, widths, mode=self.mode)  # type: ignore[call-overload]
+        return np.pad(array, widths, mode=self.mode)
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,12 @@ class PadTo:
     """
 
     size: Sizes
-    mode: str = "constant"
+    mode: PaddingMode = "constant"
     value: float = 0.0
+
+    def __post_init__(self) -> None:
+        if np.min(self.size) < 1:
+            raise SettingError(f"padding needs a size above zero, not {self!r}")
 
     def __call__(self, sample: Any) -> Any:
         """Return the padded sample."""

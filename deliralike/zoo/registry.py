@@ -19,9 +19,9 @@ import numpy as np
 
 from deliralike import network, own_code
 from deliralike.errors import ArgumentError, SettingError, UnknownName, suggestion
+from deliralike.setting_types import refuse_other_types
 from deliralike.zoo import table
 from deliralike.zoo.inputs import Input, Inputs, Shape, inputs
-from deliralike.zoo.setting_types import refuse_other_types
 
 if TYPE_CHECKING:
     from deliralike.network.interface import Networks

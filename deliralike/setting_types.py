@@ -1,13 +1,14 @@
-"""The types of an architecture's settings, as the arguments of its network state them."""
+"""The types of settings, as the arguments of the class or function that takes them state them."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from deliralike.errors import SettingError
 
 
 def refuse_other_types(
-    name: str, network: Callable[..., Any], settings: Mapping[str, Any]
+    name: str, target: Callable[..., Any], settings: Mapping[str, Any]
 ) -> None:
-    """Raise an error for a setting of another type than the network's argument.
+    """Raise an error for a setting of another type than the argument of a class or function.
 
     NumPy's numbers and whole numbers for floats are fine, and so are 0 and 1 for a flag, and lists
     and arrays for sequences.
@@ -25,7 +26,7 @@ def refuse_other_types(
     Raises:
         SettingError: A text came for a flag, say, which would be taken for true.
     """
-    hints = _hints(network)
+    hints = _hints(target)
     for setting, value in settings.items():
         hint = hints.get(setting, Any)
         if not _fits(value, hint):
@@ -33,15 +34,24 @@ def refuse_other_types(
 
 
 @cache
-def _hints(network: Callable[..., Any]) -> dict[str, Any]:
-    function = network.__init__ if isinstance(network, type) else network  # type: ignore[misc]
-    return get_type_hints(function)
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+    if isinstance(target, partial):
+        return _hints(target.func)
+    if not isinstance(target, type):
+        return get_type_hints(target)
+    # A dataclass repeats the annotations of its bases, which are of other modules.
+    names: dict[str, Any] = {}
+    for base in reversed(target.__mro__):
+        names |= vars(sys.modules[base.__module__])
+    return get_type_hints(target.__init__, names)  # type: ignore[misc]
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Return whether a value has a type; of types that settings do not have, any value has."""
     arguments = get_args(hint)
     kind = get_origin(hint) or hint
+    if kind is Literal:
+        return isinstance(value, str) and value in arguments
     if kind is UnionType:
         return any(_fits(value, each) for each in arguments)
     if kind is tuple:
@@ -67,9 +77,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    return (
-        isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    )
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    return is_number and not math.isnan(value)
 
 
 _TESTS: dict[Any, Callable[[Any], bool]] = {
@@ -83,7 +92,7 @@ _TESTS: dict[Any, Callable[[Any], bool]] = {
 _WORDS = {
     bool: "true or false",
     int: "a whole number",
-    float: "a finite number",
+    float: "a number",
     str: "a text",
     NoneType: "None",
     Mapping: "a mapping",
@@ -99,6 +108,8 @@ def _words(hint: Any) -> str:
     """
     arguments = get_args(hint)
     kind = get_origin(hint) or hint
+    if kind is Literal:
+        return f"one of {', '.join(map(repr, arguments))}"
     if kind is UnionType:
         return ", or ".join(map(_words, arguments))
     if kind is tuple:
