@@ -36,8 +36,7 @@ class Activations(Elementwise):
                 f"prelu: got a weight of shape {tuple(weight.shape)} for an input of shape "
                 f"{tuple(x.shape)}, wanted one slope, or one for each of {channels} channels"
             )
-        if x.ndim > 1 and tuple(weight.shape) == (channels,):
-            weight = self._per_channel(weight, x)
+        weight = self.reshape(weight, (1, -1, *(1,) * x.ndim)[: x.ndim])
         return self.where(x > 0, x, x * weight)
 
     def elu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:

@@ -34,6 +34,8 @@ PADDED = {  # kernel, stride, padding, dilation, ceil_mode
     ", dilated": (3, 2, 1, 2),
     ", ceil_mode": (3, 2, 1, 1, True),
 }
+COLUMNS = normal(10, 1, 6, 12)
+COLUMNS[0, 2, 5] = INFINITE
 BEYOND = np.array([[[[-3.0, -3.0], [0.5, -3.0], [0.4, 0.3], [-3.0, 0.9]]]])
 ROWS = normal(8, 3, 4)
 ROWS[1] = -np.abs(ROWS[1])  # of which relu makes zeros, whose norm has no derivative
@@ -144,6 +146,11 @@ CASES = {
         lambda nn, x: nn.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
         lambda x: F.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
         [WINDOWS],
+    ),
+    "overlapping columns with infinity, under gradients of NaN": (
+        lambda nn, x: spiked(nn, nn.fold(x, (6, 4), (3, 2), (1, 2), 1, (2, 1))),
+        lambda x: F.fold(x, (6, 4), (3, 2), (1, 2), 1, (2, 1)) * torch.tensor(SPIKES),
+        [COLUMNS],
     ),
     "maxima of windows under gradients of NaN": (
         lambda nn, x: spiked(nn, nn.max_pool2d(x, (2, 1))),

@@ -179,6 +179,7 @@ class ChainerFunctions(Functions):
         dim = axis_of(dim, x.ndim)
         return F.log_softmax(x, dim) if x.size else x
 
+    @in_float32
     def softmax(self, x, dim):
         dim = axis_of(dim, x.ndim)
         return F.softmax(x, dim) if x.size else x
@@ -245,6 +246,8 @@ class ChainerFunctions(Functions):
         return F.matmul(x, y)
 
     def einsum(self, equation, *arrays):
+        if arrays[0].dtype.kind != "f":
+            return array_module(arrays[0]).einsum(equation, *map(raw, arrays))
         return F.einsum(equation, *arrays)
 
     def linear(self, x, weight, bias=None):
