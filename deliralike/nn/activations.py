@@ -111,7 +111,7 @@ class Activations(Elementwise):
         self, x: Array, threshold: float, value: float, inplace: bool = False
     ) -> Array:
         """`x` where it is above a threshold, else `value`."""
-        return self.where(x > threshold, x, float(value))
+        return self.where(x <= threshold, float(value), x)
 
     def glu(self, x: Array, dim: int = -1) -> Array:
         """The first half of an axis times the sigmoid of the second. Source: arXiv 1612.08083."""

@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import operator
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -261,9 +260,9 @@ class Windows(Maxima, Shaping):
         )
         if ceil_mode:
             counts = self.avg_pool(
-                x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1
+                self._ones(x.shape, x), kernel_size, stride, 0, True, divisor_override=1
             )
-            means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
+            means = means * (float(np.prod(kernel)) / counts)
         if norm_type == 1:
             return self.where(means == 0.0, 0.0, means)
         return self._power(self.relu(means), 1.0 / norm_type)
@@ -342,22 +341,20 @@ class Windows(Maxima, Shaping):
         """
         rows, taps, windows, width = x.shape
         reach = taps * dilation
-        steps = -(-reach // stride)
-        # zeros after each tap, and after the last one up to a whole number of steps
+        steps = -(-reach // stride)  # of a window
+        blocks = windows + steps - 1
+        # zeros after each tap, after the last one up to a whole step, and after the windows
         x = self.reshape(x, (rows, taps, 1, windows * width))
         x = self.pad(x, ((0, dilation - 1), (0, 0)))
         x = self.reshape(x, (rows, reach, windows, width))
-        x = self.pad(x, ((0, steps * stride - reach), (0, 0), (0, 0)))
-        x = self.reshape(x, (rows, steps, stride, windows, width))
-        # (rows, steps, windows, stride, width): in each step windows lie side by side
+        x = self.pad(x, ((0, steps * stride - reach), (0, steps), (0, 0)))
+        x = self.reshape(x, (rows, steps, stride, blocks + 1, width))
+        # (rows, steps, blocks + 1, stride, width): a row that is one shorter moves each step on
         x = self.permute(x, (0, 1, 3, 2, 4))
-        x = self.reshape(x, (rows, steps, windows * stride, width))
-        parts = []
-        for step in range(steps):
-            pads = (step * stride, (steps - 1 - step) * stride)
-            parts.append(self.pad(x[:, step], (pads, (0, 0))))
-        after = size + padding - (steps - 1 + windows) * stride
-        return self.pad(reduce(operator.add, parts), ((-padding, after), (0, 0)))
+        x = self.reshape(x, (rows, steps * (blocks + 1), stride * width))
+        x = self.reshape(x[:, : steps * blocks], (rows, steps, blocks * stride, width))
+        after = size + padding - blocks * stride
+        return self.pad(self.sum(x, 1), ((-padding, after), (0, 0)))
 
     def interpolate(
         self,
