@@ -36,8 +36,7 @@ class Activations(Elementwise):
                 f"prelu: got a weight of shape {tuple(weight.shape)} for an input of shape "
                 f"{tuple(x.shape)}, wanted one slope, or one for each of {channels} channels"
             )
-        if x.ndim > 1 and tuple(weight.shape) == (channels,):
-            weight = self._per_channel(weight, x)
+        weight = self.reshape(weight, (1, -1, *(1,) * x.ndim)[: x.ndim])
         return self.where(x > 0, x, x * weight)
 
     def elu(self, x: Array, alpha: float = 1.0, inplace: bool = False) -> Array:
@@ -112,7 +111,7 @@ class Activations(Elementwise):
         self, x: Array, threshold: float, value: float, inplace: bool = False
     ) -> Array:
         """`x` where it is above a threshold, else `value`."""
-        return self.where(x > threshold, x, float(value))
+        return self.where(x <= threshold, float(value), x)
 
     def glu(self, x: Array, dim: int = -1) -> Array:
         """The first half of an axis times the sigmoid of the second. Source: arXiv 1612.08083."""

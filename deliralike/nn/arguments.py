@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import DeliralikeError, DtypeError, OperationError
-from deliralike.nn.checks import is_floating, is_whole, type_name
+from deliralike.nn.checks import SHORT_TYPES, is_floating, is_whole, type_name
 from deliralike.nn.means import with_denominator_of
 
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
@@ -29,7 +29,6 @@ BARE_ERRORS = frozenset(
         np.exceptions.AxisError,
     }
 )
-_SHORT = ("float16", "bfloat16")
 Rule = Callable[[Any, str, tuple], tuple]
 
 
@@ -68,11 +67,11 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def call(self: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        if type_name(x) not in _SHORT:
+        if type_name(x) not in SHORT_TYPES:
             return function(self, x, *args, **kwargs)
 
         def widened(value: Any) -> Any:
-            is_short = hasattr(value, "dtype") and type_name(value) in _SHORT
+            is_short = hasattr(value, "dtype") and type_name(value) in SHORT_TYPES
             return self.cast(value, "float32") if is_short else value
 
         named = {key: widened(value) for key, value in kwargs.items()}
@@ -302,6 +301,12 @@ def _number_several(nn: Any, name: str, args: tuple) -> tuple:
     return _numbers(nn, name, _several(nn, name, args))
 
 
+def _summed(nn: Any, name: str, args: tuple) -> tuple:
+    """A text, and arrays as in `_number_several`."""
+    equation, *arrays = args
+    return equation, *_number_several(nn, name, tuple(arrays))
+
+
 def truth_values(name: str, x: Any) -> None:
     """Check that an array has truth values."""
     if is_floating(x) or is_whole(x):
@@ -381,6 +386,7 @@ _NAMES: dict[Rule, str] = {
     _number_several: "addcmul",
     _joined: "concatenate stack",
     _choice: "where",
+    _summed: "einsum",
 }
 _RULES: dict[str, Rule] = {}
 for _rule, _names in _NAMES.items():

@@ -4,6 +4,7 @@ import numpy as np
 
 from deliralike.errors import SettingError, ShapeError
 from deliralike.nn import checks
+from deliralike.nn.arguments import in_float32
 from deliralike.nn.norms import Norms
 from deliralike.nn.primitives import Array
 from deliralike.nn.shaping import Shaping
@@ -52,53 +53,61 @@ class Bags(Norms, Shaping):
                 f"embedding_bag: per_sample_weights needs mode='sum', not {mode!r}"
             )
         checks.one_of(mode, ("mean", "sum", "max"), "embedding_bag: mode")
-        members = self._bag_members(index, offsets, include_last_offset)
+        bags, count = self._bag_numbers(index, offsets, include_last_offset)
         flat = self.reshape(index, (-1,))
         rows = self.embedding(flat, weight)
         if padding_idx is not None:
             padding = padding_idx % weight.shape[0]
-            members = members & self.expand_dims(flat != padding, 0)
+            bags = self.where(flat == padding, count, bags)
         # of no rows there is no largest: the sums below are zeros
         if mode == "max" and flat.shape[0]:
-            return self._largest_of_bags(rows, members)
+            return self._largest_of_bags(rows, bags, count)
         if per_sample_weights is not None:
             rows = rows * self.reshape(per_sample_weights, (-1, 1))
-        counted = self.cast(members, rows)
-        sums = self.matmul(counted, rows)
-        if mode == "sum":
-            return sums
-        counts = self.sum(counted, 1, keepdim=True)
-        return sums / self.where(counts > 1, counts, 1.0)
+        return self._sums_of_bags(rows, bags, count, mode == "mean")
 
-    def _bag_members(
+    def _bag_numbers(
         self, index: Array, offsets: Array | None, has_last: bool
-    ) -> Array:
-        """Return which rows are in which bag: (bags, rows)."""
+    ) -> tuple[Array, int]:
+        """Return in which bag each row is, and how many there are; that is the number of none."""
         if offsets is None:
             if index.ndim != 2:
                 raise ShapeError(
                     f"embedding_bag: index has shape {tuple(index.shape)}; without offsets, wanted "
                     "(bags, length)"
                 )
-            bags, length = index.shape
-            same = np.eye(bags, dtype=bool).repeat(length, 1)
-            return self.constant(same, like=index)
+            count, length = index.shape
+            return self.constant(np.arange(count).repeat(length), like=index), count
         if index.ndim != 1 or offsets.ndim != 1:
             raise ShapeError(
                 f"embedding_bag: index has shape {tuple(index.shape)} and offsets "
                 f"{tuple(offsets.shape)}; wanted (rows,) and (bags,)"
             )
         checks.whole_numbers(offsets, "embedding_bag: offsets")
+        count = offsets.shape[0] - has_last
         places = self.constant(np.arange(index.shape[0]), like=index)
         begun = self.expand_dims(places, 0) >= self.expand_dims(offsets, 1)
-        ended = begun[1:]
-        if has_last:
-            return begun[:-1] & ~ended
-        never = self.constant(np.zeros((1, index.shape[0]), bool), like=index)
-        return begun & ~self.concatenate([ended, never], 0)
+        bags = self.count_nonzero(begun, 0) - 1
+        return self.where(bags < 0, count, bags), count
 
-    def _largest_of_bags(self, rows: Array, members: Array) -> Array:
-        """Return the maxima over the rows of each bag: (bags, width)."""
+    @in_float32
+    def _sums_of_bags(
+        self, rows: Array, bags: Array, count: int, are_means: bool
+    ) -> Array:
+        """Return the sums, or means, over the rows of each bag: (count, width)."""
+        places = self.broadcast_to(self.expand_dims(bags, 1), rows.shape)
+        zeros = self.zeros((count + 1, rows.shape[1]), like=rows)
+        sums = self.scatter_add(zeros, 0, places, rows)
+        if are_means:
+            ones = self._ones(rows.shape, rows)
+            counts = self.scatter_add(zeros, 0, places, ones)
+            sums = sums / self.where(counts > 1, counts, 1.0)
+        return sums[:count]
+
+    def _largest_of_bags(self, rows: Array, bags: Array, count: int) -> Array:
+        """Return the maxima over the rows of each bag: (count, width)."""
+        numbers = self.constant(np.arange(count)[:, None], like=bags)
+        members = self.expand_dims(bags, 0) == numbers
         inside = self.expand_dims(members, -1)
         choices = self.where(inside, self.expand_dims(rows, 0), -np.inf)
         largest = self.max_along(choices, 1)

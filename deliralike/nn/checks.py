@@ -18,6 +18,8 @@ from deliralike.errors import (
 from deliralike.nn.start import Shape
 from deliralike.terminal import warn
 
+SHORT_TYPES = ("float16", "bfloat16")
+
 
 def where(layer: Any) -> str:
     """Return the name of a layer for an error: its class, and its path within the network.

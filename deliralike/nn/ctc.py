@@ -131,7 +131,7 @@ class SequenceLosses(Losses):
         size = states.shape[1]
         index = self.broadcast_to(self.expand_dims(states, 0), (time, batch, size))
         emitted = self.select_along(log_probs, index, 2)
-        emitted = self.where(emitted > _NEVER, emitted, _NEVER)
+        emitted = self.where(emitted < _NEVER, _NEVER, emitted)  # NaN stays
         before = self._shifted(states, 1, 2, blank)
         may_skip = (states != blank) & (states != before)
         times = self.constant(np.arange(time)[:, None], like=steps)
@@ -141,7 +141,7 @@ class SequenceLosses(Losses):
         start = self.where(self.broadcast_to(is_start, start.shape), start, _NEVER)
 
         def step(scores: Array, x: Array) -> tuple[Array, Array]:
-            stay = self.where(scores > _NEVER, scores, _NEVER)
+            stay = self.where(scores < _NEVER, _NEVER, scores)
             forward = self._shifted(stay, 1, 1, _NEVER)
             skip = self.where(may_skip, self._shifted(stay, 1, 2, _NEVER), _NEVER)
             ways = self.stack([stay, forward, skip], 0)

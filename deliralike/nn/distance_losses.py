@@ -310,4 +310,4 @@ class DistanceLosses(Losses):
 
     def _above_zero(self, x: Array) -> Array:
         """``max(x, 0)`` with derivative 1 at 0, as PyTorch's losses have it."""
-        return self.where(x >= 0, x, 0.0)
+        return self.where(x < 0, 0.0, x)  # NaN stays

@@ -123,8 +123,13 @@ class Elementwise(Primitives):
 
     @other_name
     def lerp(self, x: Array, end: Array, weight: Array | float) -> Array:
-        """``x + weight * (end - x)``."""
-        return x + weight * (end - x)
+        """``x + weight * (end - x)``, which is exactly `end` where the weight is 1."""
+        difference = end - x
+        from_start = x + weight * difference
+        from_end = end - (1.0 - weight) * difference
+        if isinstance(weight, int | float):
+            return from_start if abs(weight) < 0.5 else from_end
+        return self.where(self.abs(weight) < 0.5, from_start, from_end)
 
     @other_name
     def addcmul(
@@ -463,9 +468,9 @@ class Elementwise(Primitives):
             return base
         if exponent == 0.0:
             return base * 0.0 + 1.0
-        positive = base > 0.0
-        safe = self.where(positive, base, 1.0)
-        return self.where(positive, safe**exponent, 0.0)
+        is_zero = base <= 0.0  # NaN stays
+        safe = self.where(is_zero, 1.0, base)
+        return self.where(is_zero, 0.0, safe**exponent)
 
     def _root(self, squares: Array) -> Array:
         """The square root with derivative 0 at 0."""

@@ -50,9 +50,10 @@ class Maxima(Elementwise):
         ones = self.zeros(flat.shape, like=x) + 1.0
         sums = self.scatter_add(zeros, 2, places, flat)
         counts = self.scatter_add(zeros, 2, places, ones)
-        means = sums / self.where(counts > 1, counts, 1.0)
         # each maximum has a gradient of its own
-        y = sums + self.stop_gradient(means - sums)
+        several = self.where(counts > 1, sums, 0.0)
+        means = several / self.where(counts > 1, counts, 1.0)
+        y = sums + self.stop_gradient(means - several)
         return self.reshape(y, (*x.shape[:2], *size))
 
     def _positions_of_maxima(self, x: Array, axes: Sequence[np.ndarray]) -> Array:

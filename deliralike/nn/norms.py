@@ -232,9 +232,9 @@ class Norms(Reductions):
         if p != 2:
             return x / self.clamp(self.norm(x, p, dim, keepdim=True), eps)
         squares = self.sum(x * x, dim, keepdim=True)
-        safe = squares > eps * eps
-        norm = self.sqrt(self.where(safe, squares, squares * 0.0 + 1.0))
-        return x / self.where(safe, norm, eps)
+        is_small = squares <= eps * eps  # NaN is not
+        norm = self.sqrt(self.where(is_small, 1.0, squares))
+        return x / self.where(is_small, eps, norm)
 
     def _mean_of_groups(self, x: Array, num_groups: int) -> Array:
         """Return the mean of each channel's group, ``(batch, channels, 1, ...)``.

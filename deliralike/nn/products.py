@@ -17,6 +17,12 @@ def _check_matrices(name: str, x: Array, y: Array, rank: int) -> None:
         raise checks.shape_error(name, f"two of {rank} axes{batch}", x, y)
 
 
+def _weighted_sum(x: Array, product: Array, beta: float, alpha: float) -> Array:
+    """Return ``beta * x + alpha * product``, without NaN of an `x` that does not count."""
+    scaled = alpha * product
+    return scaled if beta == 0 else beta * x + scaled
+
+
 class Products(Shaping):
     """Products by the names of PyTorch."""
 
@@ -95,8 +101,8 @@ class Products(Shaping):
     def addmm(
         self, x: Array, mat1: Array, mat2: Array, *, beta: float = 1, alpha: float = 1
     ) -> Array:
-        """``beta * x + alpha * (mat1 @ mat2)``."""
-        return beta * x + alpha * self.mm(mat1, mat2)
+        """``beta * x + alpha * (mat1 @ mat2)``; for ``beta=0`` whatever `x` is."""
+        return _weighted_sum(x, self.mm(mat1, mat2), beta, alpha)
 
     @other_name
     def baddbmm(
@@ -108,8 +114,8 @@ class Products(Shaping):
         beta: float = 1,
         alpha: float = 1,
     ) -> Array:
-        """``beta * x + alpha * (batch1 @ batch2)``."""
-        return beta * x + alpha * self.bmm(batch1, batch2)
+        """``beta * x + alpha * (batch1 @ batch2)``; for ``beta=0`` whatever `x` is."""
+        return _weighted_sum(x, self.bmm(batch1, batch2), beta, alpha)
 
     def cross(self, x: Array, other: Array, dim: int | None = None) -> Array:
         """The cross product of vectors with three elements along an axis.

@@ -79,7 +79,6 @@ class Reductions(Elementwise):
         """The index of the first minimum; see `argmax`."""
         return self.argmax(self._upside_down(x), dim, keepdim)
 
-    @in_float32
     def amax(self, x: Array, dim: Dims = (), keepdim: bool = False) -> Array:
         """The maximum over some axes, or all; equal maxima share the gradient."""
         dims = _axes(x.shape, dim)
@@ -89,10 +88,18 @@ class Reductions(Elementwise):
         largest, is_first = self._largest_and_first(self.stop_gradient(x), dims)
         # A compiler that computes `x` twice may round it in two ways: then nothing is equal.
         is_largest = (x == largest) | is_first
-        share = 1.0 / self.sum(self.cast(is_largest, x), dims, keepdim)
-        ones = self.where(is_largest & (self.abs(x) < math.inf), x, 0.0)
-        gradient = self.sum(ones, dims, keepdim) * share
-        return self.reshape(largest, shape) + (gradient - self.stop_gradient(gradient))
+        shared = self._shared_gradient(x, is_largest, dims, keepdim)
+        return self.reshape(largest, shape) + shared
+
+    @in_float32
+    def _shared_gradient(
+        self, x: Array, is_chosen: Array, dims: Sequence[int], keepdim: bool = False
+    ) -> Array:
+        """Zeros in the place of axes, whose gradient the chosen elements share."""
+        share = 1.0 / self.sum(self.cast(is_chosen, x), dims, keepdim)
+        is_finite = is_chosen & (self.abs(x) < math.inf)
+        zeros = self.where(is_finite, x - self.stop_gradient(x), 0.0)
+        return self.sum(zeros, dims, keepdim) * share
 
     def _largest(self, x: Array, dims: Sequence[int]) -> Array:
         """The maximum over some axes, which stay with length one."""
@@ -248,10 +255,9 @@ class Reductions(Elementwise):
             return self.sum(self.cast(x != 0, x), dim, keepdim)
         exponent = float(p)
         if exponent < 0:
-            positive = size > 0
-            powers = self.where(
-                positive, self.where(positive, size, 1.0) ** exponent, math.inf
-            )
+            is_zero = size == 0
+            powers = self.where(is_zero, 1.0, size) ** exponent
+            powers = self.where(is_zero, math.inf, powers)
             return self.sum(powers, dim, keepdim) ** (1.0 / exponent)
         return self._power(
             self.sum(self._power(size, exponent), dim, keepdim), 1.0 / exponent

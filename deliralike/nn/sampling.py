@@ -115,8 +115,9 @@ class Sampling(Selecting):
         inside = []
         index: Any = 0
         for place, length in zip(places, sizes, strict=True):
-            inside.append((place >= 0.0) & (place <= length - 1.0))
-            whole = self.cast(self.clamp(place, 0.0, length - 1.0), "int64")
+            is_inside = (place >= 0.0) & (place <= length - 1.0)
+            inside.append(is_inside)
+            whole = self.cast(self.where(is_inside, place, 0.0), "int64")
             index = index * length + whole
         valid = reduce(operator.and_, inside)
         new_sizes = tuple(index.shape[1:])

@@ -150,10 +150,16 @@ class Selecting(Reductions, Shaping):
         """The median over an axis with its position, or that over all elements alone.
 
         Of an even number of elements it is the lower one of the two in the middle; it is NaN where
-        an element is.
+        an element is. Over all elements equal ones share the gradient.
         """
         if dim is None:
-            return self.median(self.ravel(x), 0).values
+            flat = self.ravel(x)
+            value, index = self.median(self.stop_gradient(flat), 0)
+            if not checks.is_floating(x):
+                return value
+            places = self.constant(np.arange(flat.shape[0]), like=x)
+            is_median = (flat == value) | (places == index)
+            return value + self._shared_gradient(flat, is_median, (0,))
         order = self.argsort(x, dim)
         middle = self.narrow(order, dim, (x.shape[dim] - 1) // 2, 1)
         last = self.narrow(order, dim, x.shape[dim] - 1, 1)  # NaN, if there is one
@@ -235,8 +241,8 @@ class Selecting(Reductions, Shaping):
         if sequence.ndim > 1:
             sequence = self.expand_dims(sequence, -2)
         values = self.expand_dims(x, -1)
-        is_before = sequence <= values if right else sequence < values
-        return self.count_nonzero(is_before, -1)
+        is_behind = sequence > values if right else sequence >= values
+        return self.count_nonzero(~is_behind, -1)  # NaN goes behind all
 
     def bucketize(self, x: Array, boundaries: Array, *, right: bool = False) -> Array:
         """The number of the interval between boundaries in which each value lies."""

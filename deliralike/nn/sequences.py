@@ -46,9 +46,7 @@ class Sequences(Norms, Activations, Shaping):
         scores = self.matmul(query * scale, transposed)
         attends = None
         if bias is not None:
-            attends = (
-                self.max_along(self.stop_gradient(bias), -1, keepdim=True) != -math.inf
-            )
+            attends = self.any(bias != -math.inf, -1, keepdim=True)
             scores = scores + self.where(attends, bias, 0.0)
         weights = self.softmax(scores, dim=-1)
         masked = weights

@@ -365,32 +365,33 @@ class Shaping(Primitives):
         return self.select_along(x, index, dim)
 
     def pixel_shuffle(self, x: Array, upscale_factor: int) -> Array:
-        """Channels to space: ``(batch, c*r*r, h, w)`` gives ``(batch, c, h*r, w*r)``.
+        """Channels to space: ``(..., c*r*r, h, w)`` gives ``(..., c, h*r, w*r)``.
 
         Source: arXiv 1609.05158.
         """
-        r = upscale_factor
-        batch, channels, height, width = x.shape
+        r = checks.positive(upscale_factor, "upscale_factor", "pixel_shuffle")
+        *batch, channels, height, width = _picture_sizes("pixel_shuffle", x)
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")
-        channels_after = channels // (r * r)
-        x = self.reshape(x, (batch, channels_after, r, r, height, width))
+        after = channels // (r * r)
+        x = self.reshape(x, (math.prod(batch), after, r, r, height, width))
         # (batch, channels, height, r, width, r)
         x = self.permute(x, (0, 1, 4, 2, 5, 3))
-        return self.reshape(x, (batch, channels_after, height * r, width * r))
+        return self.reshape(x, (*batch, after, height * r, width * r))
 
     def pixel_unshuffle(self, x: Array, downscale_factor: int) -> Array:
         """Space to channels, undoing `pixel_shuffle`.
 
-        ``(batch, c, h*r, w*r)`` gives ``(batch, c*r*r, h, w)``.
+        ``(..., c, h*r, w*r)`` gives ``(..., c*r*r, h, w)``.
         """
-        r = downscale_factor
-        batch, channels, height, width = x.shape
+        r = checks.positive(downscale_factor, "downscale_factor", "pixel_unshuffle")
+        *batch, channels, height, width = _picture_sizes("pixel_unshuffle", x)
         checks.divides(height, r, "pixel_unshuffle: height", "downscale_factor")
         checks.divides(width, r, "pixel_unshuffle: width", "downscale_factor")
-        x = self.reshape(x, (batch, channels, height // r, r, width // r, r))
+        rows, columns = height // r, width // r
+        x = self.reshape(x, (math.prod(batch), channels, rows, r, columns, r))
         # (batch, channels, r, r, height, width)
         x = self.permute(x, (0, 1, 3, 5, 2, 4))
-        return self.reshape(x, (batch, channels * r * r, height // r, width // r))
+        return self.reshape(x, (*batch, channels * r * r, rows, columns))
 
     def channel_shuffle(self, x: Array, groups: int) -> Array:
         """Take channels from each group in turn. Source: arXiv 1707.01083."""
@@ -416,6 +417,13 @@ def resized(shape: Sequence[int], dim: int, *sizes: int) -> Shape:
     """Return a shape with other sizes in the place of an axis."""
     axis = axis_of(dim, len(shape))
     return (*shape[:axis], *sizes, *shape[axis + 1 :])
+
+
+def _picture_sizes(name: str, x: Array) -> Sequence[int]:
+    """Return the shape of pictures ``(..., channels, height, width)``."""
+    if x.ndim < 3:
+        raise checks.shape_error(name, "(..., channels, height, width)", x)
+    return x.shape
 
 
 def _several(dims: int | Sequence[int]) -> Sequence[int]:

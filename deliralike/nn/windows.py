@@ -14,6 +14,7 @@ from deliralike.nn.arguments import in_float32
 from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.maxima import Maxima
 from deliralike.nn.primitives import Array
+from deliralike.nn.shaping import Shaping
 from deliralike.nn.start import Shape
 
 OutputSizes = int | Sequence[int | None] | None  # None: as the input
@@ -62,7 +63,7 @@ def _columns(
     return settings, geometry.conv_sizes(size, kernel, stride, pads, dilation)
 
 
-class Windows(Maxima):
+class Windows(Maxima, Shaping):
     """Functions over the axes after the second; their number is read from the input."""
 
     def conv(
@@ -259,9 +260,9 @@ class Windows(Maxima):
         )
         if ceil_mode:
             counts = self.avg_pool(
-                x * 0.0 + 1.0, kernel_size, stride, 0, True, divisor_override=1
+                self._ones(x.shape, x), kernel_size, stride, 0, True, divisor_override=1
             )
-            means = means * (float(np.prod(kernel)) / self.stop_gradient(counts))
+            means = means * (float(np.prod(kernel)) / counts)
         if norm_type == 1:
             return self.where(means == 0.0, 0.0, means)
         return self._power(self.relu(means), 1.0 / norm_type)
@@ -315,19 +316,45 @@ class Windows(Maxima):
         kernel, stride, padding, dilation = settings
         taps = math.prod(kernel)
         positions = math.prod(counts)
-        channels, more = divmod(x.shape[1], taps)
-        if x.ndim != 3 or more or x.shape[2] != positions:
+        if x.ndim != 3 or x.shape[1] % taps or x.shape[2] != positions:
             wanted = f"(batch, channels * {taps}, {positions})"
             raise checks.shape_error("fold", wanted, x)
-        least = geometry.conv_transposed_sizes(counts, *settings, (0, 0))
-        extra = tuple(want - have for want, have in zip(size, least, strict=True))
-        columns = self.reshape(x, (*x.shape[:2], *counts))
-        # one kernel for each element of a window, for each channel on its own
-        kernels = np.eye(taps).reshape(taps, 1, *kernel)
-        weight = self.constant(np.tile(kernels, (channels, 1, 1, 1)), like=x)
-        return self.convolve_transposed(
-            columns, weight, stride, padding, extra, dilation, channels
+        channels = x.shape[1] // taps
+        rows = x.shape[0] * channels
+        # each axis on its own: (rows, taps, windows, the other axis)
+        y = self.permute(self.reshape(x, (rows, *kernel, *counts)), (0, 1, 3, 2, 4))
+        y = self.reshape(y, (rows, kernel[0], counts[0], kernel[1] * counts[1]))
+        y = self._overlap_add(y, size[0], stride[0], padding[0], dilation[0])
+        y = self.permute(
+            self.reshape(y, (rows, size[0], kernel[1], counts[1])), (0, 2, 3, 1)
         )
+        y = self._overlap_add(y, size[1], stride[1], padding[1], dilation[1])
+        return self.reshape(self.transpose(y, 1, 2), (x.shape[0], channels, *size))
+
+    def _overlap_add(
+        self, x: Array, size: int, stride: int, padding: int, dilation: int
+    ) -> Array:
+        """Add up windows along an axis; nothing is multiplied, so that NaN stays where it is.
+
+        Shapes:
+            ``(rows, taps, windows, width)`` gives ``(rows, size, width)``.
+        """
+        rows, taps, windows, width = x.shape
+        reach = taps * dilation
+        steps = -(-reach // stride)  # of a window
+        blocks = windows + steps - 1
+        # zeros after each tap, after the last one up to a whole step, and after the windows
+        x = self.reshape(x, (rows, taps, 1, windows * width))
+        x = self.pad(x, ((0, dilation - 1), (0, 0)))
+        x = self.reshape(x, (rows, reach, windows, width))
+        x = self.pad(x, ((0, steps * stride - reach), (0, steps), (0, 0)))
+        x = self.reshape(x, (rows, steps, stride, blocks + 1, width))
+        # (rows, steps, blocks + 1, stride, width): a row that is one shorter moves each step on
+        x = self.permute(x, (0, 1, 3, 2, 4))
+        x = self.reshape(x, (rows, steps * (blocks + 1), stride * width))
+        x = self.reshape(x[:, : steps * blocks], (rows, steps, blocks * stride, width))
+        after = size + padding - blocks * stride
+        return self.pad(self.sum(x, 1), ((-padding, after), (0, 0)))
 
     def interpolate(
         self,

@@ -14,6 +14,7 @@ from deliralike.errors import (
     ShapeError,
     refuse_unknown,
 )
+from deliralike.nn.checks import SHORT_TYPES, type_name
 from deliralike.nn.means import denominators
 
 REDUCTIONS = ("mean", "sum", "denominator")
@@ -131,7 +132,10 @@ class Loss:
         return result
 
     def compute(self, network: Any, *batch: Any) -> Any:
-        """Return the function's result for a batch, its loss scaled and in the network's type."""
+        """Return the function's result for a batch, its loss scaled and in the network's type.
+
+        One with a denominator is in float32 at least: float16 has no number above 65,504.
+        """
         scale = None
         if self.is_scaled:
             scale, *rest = batch
@@ -141,6 +145,8 @@ class Loss:
                 result = self.function(network, *batch)
             else:
                 result = self._in_short_type(network, *batch)
+        if self.reduction == "denominator":
+            result = with_value(result, widened(network, value_of(result)))
         if self.is_mean:
             mean, denominator, *_ = result
             result = with_value(result, mean * constant(network, denominator, mean))
@@ -290,6 +296,13 @@ def in_replicas(
     message = f"there is no reduction {reduction!r}"
     refuse_unknown(reduction, REDUCTIONS, message, SettingError)
     return Loss(loss_function, reduction, spec, per_replica=True)
+
+
+def widened(network: Any, value: Any) -> Any:
+    """Return a loss of 16 bits in float32, and any other as it is."""
+    if not network.backend.is_array(value) or type_name(value) not in SHORT_TYPES:
+        return value
+    return network.nn.cast(value, "float32")
 
 
 def constant(network: Any, denominator: Any, value: Any) -> Any:

@@ -95,6 +95,11 @@ CASES = {
         np.zeros((2, SIDE * SIDE)),
         lambda: np.full((2, SIDE * SIDE), -math.log(SIDE * SIDE)),
     ),
+    "softmax": (
+        lambda nn, x: nn.softmax(x, 1) * 1e4,
+        np.zeros((2, SIDE * SIDE)),
+        lambda: np.full((2, SIDE * SIDE), 1e4 / SIDE**2),
+    ),
     "nll_loss": (
         lambda nn, x: nn.nll_loss(nn.log_softmax(x, 1), labels(nn, x)),
         LOGITS,

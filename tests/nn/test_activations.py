@@ -140,3 +140,13 @@ def test_a_native_layer_in_place_writes_over_its_input():
     x = torch.tensor([-1.0, 2.0])
     get("torch").wrap(torch.nn.ReLU(inplace=True))(x)
     assert x.tolist() == [0.0, 2.0]
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+@pytest.mark.parametrize("name", NAMES)
+def test_the_leaky_relu_of_a_scalar_is_a_scalar(name, shape):
+    backend = get(name)
+    x, weight = backend.array(np.array(-2.0)), backend.array(np.full(shape, 0.25))
+    y = backend.nn.prelu(x, weight)
+    assert tuple(y.shape) == ()
+    assert float(backend.numpy(y)) == -0.5

@@ -514,8 +514,8 @@ def test_vectors_of_two_lengths_have_no_product(backend, lengths):
         backend.nn.dot(one, other)
 
 
-@pytest.mark.parametrize("name", ["chainer", "jax"])
-@pytest.mark.parametrize("function", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("function", ["softmax", "log_softmax", "softmin"])
 def test_a_softmax_over_no_axis_is_none_over_all_of_them(name, function):
     backend = get(name)
     with pytest.raises(ShapeError, match="there is no axis None in an array of 2 axes"):

@@ -91,3 +91,21 @@ def test_a_number_is_written_to_a_position_that_is_given_twice(name):
     found = backend.nn.scatter(x, 1, backend.array(index), 1.0)
     wanted = torch.zeros(2, 4).scatter(1, torch.tensor(index), 1.0)
     np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_interpolation_ends_at_its_end_however_far_it_began(name, weight):
+    arrays = FIRST[ARE_FINITE], SECOND[ARE_FINITE]
+    compare(name, lambda nn, x, y: nn.lerp(x, y, weight), *arrays)
+    weights = np.full_like(arrays[0], weight)
+    compare(name, lambda nn, x, y, w: nn.lerp(x, y, w), *arrays, weights)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_logarithm_of_a_softmax_is_exact_where_its_scores_are_large(name):
+    scores = (np.arange(12.0).reshape(3, 4) % 5 / 8 + 2.0**13).astype(np.float32)
+    backend = backends.get(name)
+    found = backend.numpy(backend.nn.log_softmax(backend.array(scores), 1))
+    wanted = torch.tensor(scores, dtype=torch.float64).log_softmax(1)
+    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)

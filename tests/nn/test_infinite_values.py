@@ -1,6 +1,7 @@
 """Functions at minus infinity, NaN, masks of everything, and bounds: values and gradients are
 PyTorch's."""
 
+import math
 from functools import cache
 
 import numpy as np
@@ -34,6 +35,8 @@ PADDED = {  # kernel, stride, padding, dilation, ceil_mode
     ", dilated": (3, 2, 1, 2),
     ", ceil_mode": (3, 2, 1, 1, True),
 }
+COLUMNS = normal(10, 1, 6, 12)
+COLUMNS[0, 2, 5] = INFINITE
 BEYOND = np.array([[[[-3.0, -3.0], [0.5, -3.0], [0.4, 0.3], [-3.0, 0.9]]]])
 ROWS = normal(8, 3, 4)
 ROWS[1] = -np.abs(ROWS[1])  # of which relu makes zeros, whose norm has no derivative
@@ -144,6 +147,11 @@ CASES = {
         lambda nn, x: nn.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
         lambda x: F.unfold(x, (2, 3), (2, 1), 1, (1, 2)),
         [WINDOWS],
+    ),
+    "overlapping columns with infinity, under gradients of NaN": (
+        lambda nn, x: spiked(nn, nn.fold(x, (6, 4), (3, 2), (1, 2), 1, (2, 1))),
+        lambda x: F.fold(x, (6, 4), (3, 2), (1, 2), 1, (2, 1)) * torch.tensor(SPIKES),
+        [COLUMNS],
     ),
     "maxima of windows under gradients of NaN": (
         lambda nn, x: spiked(nn, nn.max_pool2d(x, (2, 1))),
@@ -260,6 +268,15 @@ VALUES = {
         for name in ("cummax", "cummin", "median")
         for part in (0, 1)
     },
+    "threshold": lambda nn, x: nn.threshold(x, 0.5, 7.0),
+    **{
+        f"norm of {p}": lambda nn, x, p=p: nn.norm(x[::2], p)
+        for p in (0.5, 3.0, -1.0, -math.inf)
+    },
+    "lp_pool1d": lambda nn, x: nn.lp_pool1d(x[None, None], 2.0, 2, 1),
+    "lp_pool1d in ceil_mode": lambda nn, x: nn.lp_pool1d(
+        x[None, None], 2.0, 3, 2, True
+    ),
     "quantile": lambda nn, x: nn.quantile(x, 0.3, 0),
     "sort from the largest on": lambda nn, x: nn.sort(x, descending=True)[0],
     "argsort from the largest on": lambda nn, x: nn.argsort(
@@ -273,7 +290,7 @@ VALUES = {
 @pytest.mark.parametrize("name", BACKENDS)
 def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
     backend = backends.get(name)
-    theirs = torch.nn.functional if hasattr(torch.nn.functional, case) else torch
+    theirs = F if hasattr(F, case.partition(" ")[0]) else torch
     for array in (NAN_AND_INFINITE, SHORT):
         with np.errstate(invalid="ignore"):
             found = VALUES[case](backend.nn, backend.array(array, "float64"))
@@ -292,3 +309,116 @@ def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name
     x, other = np.array([0.5, -INFINITE, 2.0]), np.array([-INFINITE, 0.5, 2.0])
     found = backend.gradients(loss, network, x, other).inputs
     np.testing.assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_infinite_maxima_come_back_to_their_places(name):
+    nn, x, places = backends.get(name).nn, np.array([INFINITE, 2.0]), np.array([1, 2])
+    arrays = [backends.get(name).array(each[None, None]) for each in (x, places)]
+    found = backends.get(name).numpy(nn.max_unpool1d(*arrays, 2))
+    np.testing.assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nan_goes_behind_all_that_is_sorted(name, right):
+    backend = backends.get(name)
+    sequence, x = np.array([-INFINITE, 0.0, 0.0, 3.0]), NAN_AND_INFINITE
+    arrays = backend.array(sequence, "float64"), backend.array(x, "float64")
+    found = backend.numpy(backend.nn.searchsorted(*arrays, right=right))
+    wanted = torch.searchsorted(torch.tensor(sequence), torch.tensor(x), right=right)
+    np.testing.assert_array_equal(found, wanted.numpy())
+
+
+@pytest.mark.parametrize("function", ["addmm", "baddbmm"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_term_of_factor_0_may_be_nan(name, function):
+    backend = backends.get(name)
+    shape = (2, 2) if function == "addmm" else (1, 2, 2)
+    ones = backend.array(np.ones(shape), "float64")
+    call = getattr(backend.nn, function)
+    found = backend.numpy(call(ones * np.nan, ones, ones, beta=0))
+    np.testing.assert_array_equal(found, np.full(shape, 2.0))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_equal_medians_of_all_elements_share_the_gradient(name):
+    backend = backends.get(name)
+    x = np.array([[2.0, 1.0, 2.0], [2.0, 5.0, 0.0]])
+    found = backend.nn.gradient(backend.nn.median, backend.array(x, "float64"))
+    tensor = torch.tensor(x, requires_grad=True)
+    tensor.median().backward()
+    np.testing.assert_allclose(backend.numpy(found), tensor.grad.numpy())
+
+
+PAIRS = np.array([[1.0, 2.0], [np.nan, 1.0], [3.0, 1.0]])
+LOSSES = {
+    "hinge_embedding_loss": lambda nn, x, y, ones: nn.hinge_embedding_loss(x, -ones),
+    "margin_ranking_loss": lambda nn, x, y, ones: nn.margin_ranking_loss(x, y, ones),
+    "cosine_embedding_loss": lambda nn, x, y, ones: nn.cosine_embedding_loss(
+        x, y, -ones[:, 0]
+    ),
+    "triplet_margin_loss": lambda nn, x, y, ones: nn.triplet_margin_loss(x, y, ones),
+    "normalize": lambda nn, x, y, ones: nn.normalize(x),
+    "grid_sample": lambda nn, x, y, ones: nn.grid_sample(
+        ones[None, None], x[None, :, None], padding_mode="border"
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nan_is_not_a_loss_of_0(name, loss):
+    backend = backends.get(name)
+    arrays = (PAIRS, np.ones((3, 2)) * 0.5, np.ones((3, 2)))
+    x, y, ones = [backend.array(each, "float64") for each in arrays]
+    found = backend.numpy(LOSSES[loss](backend.nn, x, y, ones))
+    if loss in ("normalize", "grid_sample"):
+        rows = found.reshape(3, -1)
+        assert np.isnan(rows[1]).all()
+        assert np.isfinite(rows[[0, 2]]).all()
+    else:
+        assert np.isnan(found)
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_sequence_with_nan_has_no_loss(name, zero_infinity):
+    backend = backends.get(name)
+    log_p = np.log(np.full((4, 2, 3), 1 / 3))
+    log_p[1, 1] = np.nan
+    x, labels = backend.array(log_p, "float64"), backend.array(np.ones((2, 2), int))
+    loss = backend.nn.ctc_loss(
+        x, labels, [4, 4], [2, 2], 0, "none", zero_infinity=zero_infinity
+    )
+    np.testing.assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_leaky_relu_of_slope_1_keeps_infinity(name):
+    backend = backends.get(name)
+    x = np.array([INFINITE, -INFINITE, 1.0])
+    found = backend.nn.leaky_relu(backend.array(x, "float64"), 1.0)
+    np.testing.assert_array_equal(backend.numpy(found), x)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("offsets", [None, [0, 1]])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
+    backend = backends.get(name)
+    table = np.array([[INFINITE, np.nan], [2.0, 3.0], [4.0, 5.0]])
+    index = np.array([[0, 1, 2], [2, 2, 1]])
+    if offsets is not None:
+        index, offsets = np.array([0, 1, 1, 2]), backend.array(np.array(offsets))
+    found = backend.nn.embedding_bag(
+        backend.array(index),
+        backend.array(table, "float64"),
+        offsets,
+        mode=mode,
+        padding_idx=1,
+    )
+    second = {"sum": 8.0, "mean": 4.0, "max": 4.0}[mode]
+    second = 4.0 if offsets is not None else second
+    assert backend.numpy(found)[0, 0] == INFINITE
+    np.testing.assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])

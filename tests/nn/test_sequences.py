@@ -93,6 +93,16 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_attention_to_no_keys_at_all_gives_zeros(name):
+    network = hold(name)
+    backend = network.backend
+    shapes = [(2, 3, 4), (2, 0, 4), (2, 0, 5), (3, 0)]
+    arrays = backend.prepare(tuple(map(np.ones, shapes)), network)
+    outputs, _ = network.nn.attention(*arrays, need_weights=False)
+    np.testing.assert_array_equal(backend.numpy(outputs), np.zeros((2, 3, 5)))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_attention_is_the_same_without_its_weights(name):
     """Kernels that keep no weights give the outputs and gradients of the primitives."""
     inputs = [

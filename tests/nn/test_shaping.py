@@ -1,10 +1,13 @@
 """Functions that move, join, gather and multiply."""
 
+import math
+
 import numpy as np
 import pytest
+import torch
 
 from deliralike import Network, build
-from deliralike.errors import DeliralikeError
+from deliralike.errors import DeliralikeError, ShapeError
 from tests.nn.agreement import (
     NAMES,
     get,
@@ -82,3 +85,19 @@ def test_elements_that_are_not_there_and_values_that_do_not_fit_are_refused(
     value = backend.prepare((value,), network)[0] if np.ndim(value) else value
     with pytest.raises(DeliralikeError, match="set_at|broadcast_to"):
         network.nn.set_at(x, index, value)
+
+
+@pytest.mark.parametrize("sizes", [(), (2, 3)])
+@pytest.mark.parametrize("name", NAMES)
+def test_pixels_are_shuffled_whatever_axes_come_before_them(name, sizes):
+    x = np.arange(math.prod(sizes) * 4 * 6.0).reshape(*sizes, 4, 2, 3)
+    backend, network = get(name), hold(name)
+    (given,) = backend.prepare((x,), network)
+    y = network.nn.pixel_shuffle(given, 2)
+    wanted = torch.nn.functional.pixel_shuffle(torch.tensor(x), 2)
+    np.testing.assert_array_equal(backend.numpy(y), wanted.numpy())
+    back = backend.numpy(network.nn.pixel_unshuffle(y, 2))
+    np.testing.assert_array_equal(back, x)
+    for function in ("pixel_shuffle", "pixel_unshuffle"):
+        with pytest.raises(ShapeError, match=f"{function}: got .* wanted .*channels"):
+            getattr(network.nn, function)(y[(0,) * len(sizes) + (0,)], 2)

@@ -147,3 +147,15 @@ def test_a_constant_that_a_backend_cannot_hold_is_refused(name):
         assert "the whole number 1099511627776 does not fit int32" in str(error)
     else:
         np.testing.assert_array_equal(found, large)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_products_by_an_equation_take_whole_numbers_and_no_truth_values(name):
+    backend = backends.get(name)
+    x = np.arange(6).reshape(2, 3)
+    for other, wanted in ((x, "int"), (x * 0.5, "float")):
+        y = backend.nn.einsum("ij,kj->ik", backend.array(x), backend.array(other))
+        assert wanted in str(y.dtype)
+        np.testing.assert_array_equal(backend.numpy(y), x @ other.T)
+    with pytest.raises(DtypeError, match="einsum: got an array of bool"):
+        backend.nn.einsum("ij->i", backend.array(x > 2))

@@ -426,6 +426,10 @@ conventions hold for all of them:
 - What is refused is refused by an error of `deliralike.errors` on every backend, with what the
   function was called with: `OperationError` where it is the framework that refuses. Where
   PyTorch's derivative is NaN at an edge, ours may be a number.
+- Resizing by `linear`, `bicubic` and `area`, and `adaptive_avg_pool` to more than one element, are
+  products of matrices on Chainer and JAX: an infinite element or NaN makes NaN of its whole row and
+  column there, where on PyTorch it stays beside its place. Weights that are gathered would cost
+  three times as much.
 - Older names stay: `concatenate`, `expand_dims`, `bce_with_logits`, `kl_divergence`, `attention`,
   and `pad` with pairs.
 

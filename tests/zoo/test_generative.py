@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from deliralike import backends, zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, ShapeError
 from deliralike.zoo.generative.ddpm import time_waves
 from tests.conftest import BACKENDS
 from tests.zoo.case import close, evaluate, scramble
@@ -231,6 +231,27 @@ def test_time_steps_are_counted_beyond_what_16_bits_hold(name):
             waves = model.nn.cast(waves, "float32")
         found = backend.numpy(waves)
         np.testing.assert_allclose(found, wanted, atol=near)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_one_wave_alone_has_the_frequency_one(name):
+    backend = backends.get(name)
+    model = zoo.build("mlp", in_features=1, num_classes=1, backend=backend)
+    like = backend.array(np.zeros(1, np.float32))
+    waves = time_waves(model, backend.array(np.array([2])), 2, like, shift=1.0)
+    wanted = [[np.cos(2.0), np.sin(2.0)]]
+    np.testing.assert_allclose(backend.numpy(waves), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_context_without_a_batch_is_refused(name):
+    network = zoo.build("diffusion_model_unet", backend=name, **CONDITIONED)
+    width = CONDITIONED["cross_attention_dim"]
+    x, steps, _, labels = zoo.find("diffusion_model_unet").sample(1, **CONDITIONED)
+    context = np.ones((3, width), x.dtype)
+    batch = network.backend.prepare((x, steps, context, labels), network)
+    with pytest.raises(ShapeError, match=r"shape \(3, .*wanted a context \(batch, tok"):
+        network(*batch)
 
 
 def test_time_steps_are_whole_numbers():

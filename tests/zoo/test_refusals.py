@@ -451,6 +451,8 @@ SHAPES = [
         {"image_size": 32, "depth": 1, "global_attn_indexes": ()},
         "wanted 32 elements along each spatial axis: pad them",
     ),
+    ("mamba2_130m", zoo.Input((0,), below=9), {}, "one token at least"),
+    ("bert_tiny", zoo.Input((0,), below=9), {}, "one token at least"),
     ("hiera_tiny_224", (3, 256, 256), {}, "wanted 224 elements along each"),
     (
         "sam2_hiera_tiny",

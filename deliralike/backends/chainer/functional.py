@@ -177,8 +177,13 @@ class ChainerFunctions(Functions):
     @in_float32
     def log_softmax(self, x, dim):
         dim = axis_of(dim, x.ndim)
-        return F.log_softmax(x, dim) if x.size else x
+        if not x.size:
+            return x
+        # Chainer's own subtracts the logarithm of the sum as a number of the size of `x`
+        largest = raw(x).max(dim, keepdims=True)
+        return F.log_softmax(x - largest, dim)
 
+    @in_float32
     def softmax(self, x, dim):
         dim = axis_of(dim, x.ndim)
         return F.softmax(x, dim) if x.size else x
@@ -245,6 +250,8 @@ class ChainerFunctions(Functions):
         return F.matmul(x, y)
 
     def einsum(self, equation, *arrays):
+        if arrays[0].dtype.kind != "f":
+            return array_module(arrays[0]).einsum(equation, *map(raw, arrays))
         return F.einsum(equation, *arrays)
 
     def linear(self, x, weight, bias=None):
@@ -337,7 +344,7 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def leaky_relu(self, x, negative_slope=0.01, inplace=False):
-        if x.dtype.kind != "f" or not 0 < negative_slope <= 1:
+        if x.dtype.kind != "f" or not 0 < negative_slope < 1:
             return super().leaky_relu(x, negative_slope)
         # a choice by signs takes NumPy ten times as long as a product
         return x * negative_slope + self.relu(x) * (1.0 - negative_slope)

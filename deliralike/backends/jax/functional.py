@@ -218,9 +218,9 @@ class JaxFunctions(Functions):
     def log_softmax(self, x, dim):
         return jax.nn.log_softmax(value_of(x), axis_of(dim, x.ndim))
 
+    @in_float32
     def softmax(self, x, dim):
-        axis = axis_of(dim, x.ndim)  # None would be all axes
-        return jax.nn.softmax(value_of(x), axis)
+        return jax.nn.softmax(value_of(x), axis_of(dim, x.ndim))
 
     # Shapes
     # ----------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from deliralike.network.construction import require_construction
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
 from deliralike.nn.means import mean_over
-from deliralike.nn.primitives import of_one_array
+from deliralike.nn.primitives import axis_of, of_one_array
 from deliralike.nn.windows import _resizing
 
 _CONV = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -212,8 +212,8 @@ class TorchFunctions(Functions):
 
     def log_softmax(self, x, dim):
         if x.is_cpu and x.dtype == torch.float16:  # which adds in 16 bits there
-            return F.log_softmax(x.float(), dim).half()
-        return F.log_softmax(x, dim)
+            return F.log_softmax(x.float(), axis_of(dim, x.dim())).half()
+        return F.log_softmax(x, axis_of(dim, x.dim()))
 
     # Shapes
 
@@ -363,6 +363,12 @@ class TorchFunctions(Functions):
     def adaptive_avg_pool(self, x, output_size):
         return _ADAPTIVE_AVG[x.dim() - 2](x, output_size)
 
+    def fold(self, x, output_size, kernel_size, dilation=1, padding=0, stride=1):
+        settings = (output_size, kernel_size, dilation, padding, stride)
+        if x.dim() != 3:
+            return super().fold(x, *settings)  # raises the error
+        return F.fold(x, *settings)
+
     def interpolate(
         self,
         x,
@@ -423,7 +429,7 @@ class TorchFunctions(Functions):
         return F.hardswish(x)
 
     def softmax(self, x, dim):
-        return F.softmax(x, dim)
+        return F.softmax(x, axis_of(dim, x.dim()))
 
     def batch_norm(self, x, mean, var, weight=None, bias=None, eps=1e-5):
         if (

@@ -273,15 +273,10 @@ _PLAIN = (
     "Hardswish",
     "Sigmoid",
     "Tanh",
-    "Softmax",
-    "LogSoftmax",
     "Identity",
     "Flatten",
     "ModuleList",
     "ModuleDict",
-    "PixelShuffle",
-    "PixelUnshuffle",
-    "ChannelShuffle",
     "Unflatten",
     "SELU",
     "Mish",
@@ -293,8 +288,6 @@ _PLAIN = (
     "Softshrink",
     "Threshold",
     "GLU",
-    "Softmin",
-    "Softmax2d",
 )
 
 _OF_SEVERAL_RANKS = {

@@ -205,7 +205,8 @@ def time_waves(
     nn = model.nn
     checks.whole_numbers(time, f"{checks.where(model)}: time steps")
     half = width // 2
-    frequencies = np.exp(-math.log(10000.0) * np.arange(half) / (half - shift))
+    spaces = max(half - shift, 1.0)  # one wave alone has none
+    frequencies = np.exp(-math.log(10000.0) * np.arange(half) / spaces)
     steps = nn.unsqueeze(nn.cast(time, at_least_single(like)), 1)
     angles = steps * nn.constant(frequencies, like=steps)
     waves = [nn.sin(angles), nn.cos(angles)]

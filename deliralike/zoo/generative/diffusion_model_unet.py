@@ -184,6 +184,9 @@ class DiffusionModelUNet(Model):
                 f"{checks.where(self)}: got a context of shape {tuple(context.shape)}, but attends "
                 "to none: build it with with_conditioning=True and cross_attention_dim"
             )
+        if context is not None and context.ndim != 3:
+            wanted = "a context (batch, tokens, cross_attention_dim)"
+            raise checks.shape_error(checks.where(self), wanted, context)
         return context, class_labels
 
 

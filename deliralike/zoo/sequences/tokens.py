@@ -25,14 +25,14 @@ def check_tokens(
         setting: The name of the setting that holds it.
 
     Raises:
-        ShapeError: There is another number of axes, or the sequence is too long.
+        ShapeError: There is another number of axes, no token, or the sequence is too long.
         SettingError: They are no whole numbers.
     """
     shape = tuple(tokens.shape)
     where = checks.where(model)
-    if len(shape) != 2:
+    if len(shape) != 2 or not shape[1]:
         raise ShapeError(
-            f"{where}: got tokens of shape {shape}, wanted (batch, tokens)"
+            f"{where}: got tokens of shape {shape}, wanted (batch, tokens), one token at least"
         )
     checks.whole_numbers(tokens, f"{where}: tokens")
     count = shape[1]
