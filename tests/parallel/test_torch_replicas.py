@@ -299,6 +299,21 @@ def test_making_lazy_parameters_leaves_other_buffers_alone():
     assert network.module.fc.training
 
 
+def test_a_network_without_shapes_is_changed_and_loaded_before_its_first_call():
+    def lazy():
+        return nn.Sequential(nn.Linear(3, 4), nn.LazyBatchNorm1d()).double()
+
+    network, single = over(lazy(), buffers="sync"), lazy()
+    for module in (network, single):
+        module.apply(lambda part: None)
+        module.load_state_dict({"0.bias": torch.ones(4)}, strict=False)
+        module.load_state_dict({"0.weight": torch.ones(4, 3)}, strict=False)
+        module.eval().train()
+    x = batch()
+    torch.testing.assert_close(network(x), single(x))
+    torch.testing.assert_close(network.state_dict(), single.state_dict())
+
+
 # What threads have of their own
 # -----------------------------------------------------------------------------
 
