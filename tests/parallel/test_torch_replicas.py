@@ -366,6 +366,23 @@ def test_modes_of_the_calling_thread_hold_in_replicas(context, look, wanted):
     assert network.module.seen == [wanted] * 3
 
 
+def test_lstms_of_float16_are_computed_in_float32_in_the_replicas_threads_too():
+    """CPUs have none of float16."""
+
+    class States(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    single = States(3, 4, batch_first=True)
+    losses = []
+    for network in (BACKEND.wrap(copy.deepcopy(single)), over(single)):
+        optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
+        optimizer.compute_in("float16")
+        x = torch.linspace(-1, 1, 7 * 2 * 3).reshape(7, 2, 3)
+        losses.append(optimizer.update(squared, x).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
 def test_hooks_on_saved_tensors_hold_in_replicas():
     packed = []
     network, x = over(layers(nn.Linear(3, 2), nn.Tanh())), batch()
