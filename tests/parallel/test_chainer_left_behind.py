@@ -105,6 +105,17 @@ def test_layers_that_are_added_are_trained_as_on_one_device():
     same_named(*results, tolerance=1e-5)
 
 
+def test_frozen_parameters_stay_where_they_are_after_a_layer_is_added():
+    link, x = perceptron()
+    network = over(link)
+    CHAINER.wrap(link).set_trainable("0.*", False)
+    link.append(L.Linear(3, 3))
+    before = link[0].W.array.copy()
+    optimizer = DataParallelChainerOptimizer(chainer.optimizers.SGD(0.5)).setup(network)
+    optimizer.update(lambda: F.sum(network(x)))
+    np.testing.assert_array_equal(link[0].W.array, before)
+
+
 def test_another_type_of_numbers_reaches_the_replicas():
     link, x = perceptron()
     network = over(link, 3)

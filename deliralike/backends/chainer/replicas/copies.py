@@ -68,6 +68,7 @@ class Copies:
                 other.cleargrad()  # without a shape too, or it would begin with NaNs
         self._hooks: list[tuple] = [()] * len(self.links)
         self._follow_hooks()
+        self._follow_parameters()
         self.remember()
 
     def _copy_to(self, device: str) -> chainer.Link:
