@@ -231,6 +231,10 @@ class Arrays(ABC):
         """Return a gradient with each element brought into ``[-bound, bound]``."""
         return value.clip(-bound, bound)
 
+    def largest(self, value: Any) -> Any:
+        """Return the largest element of an array, as a native scalar; NaN where it has one."""
+        return value.max()
+
     def all_finite(self, values: Sequence[Any]) -> bool:
         """Return whether no array holds a NaN or an infinity."""
         return all(np.isfinite(self.numpy(value)).all() for value in values)

@@ -19,6 +19,7 @@ from deliralike.errors import (
 )
 
 if TYPE_CHECKING:
+    from deliralike.nest.arrays import Arrays
     from deliralike.optim.optimizer import AbstractOptimizer
 
 
@@ -91,7 +92,7 @@ class ClipNorm:
         present = [gradient for gradient in gradients.values() if gradient is not None]
         if not present:
             return gradients
-        norm = _joint_norm(present, self.norm_type)
+        norm = _joint_norm(optimizer.network.backend, present, self.norm_type)
         # One in the gradients' type, which NumPy's whole numbers and flags would not keep.
         one = norm**0
         # A compiled program cannot branch: the larger of norm and bound is a sum of products.
@@ -137,7 +138,7 @@ class ClipValue:
         return clipped
 
 
-def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
+def _joint_norm(backend: Arrays, gradients: Sequence[Any], norm_type: float) -> Any:
     """Return the norm of all elements of all gradients, as a native scalar."""
     if norm_type == 2:
         return sum(_square(gradient).sum() for gradient in gradients) ** 0.5
@@ -145,7 +146,7 @@ def _joint_norm(gradients: Sequence[Any], norm_type: float) -> Any:
         maxima = []
         for gradient in gradients:
             if 0 not in gradient.shape:
-                maxima.append(abs(gradient).max())
+                maxima.append(backend.largest(abs(gradient)))
         return reduce(_larger, maxima)
     total = sum((abs(gradient) ** norm_type).sum() for gradient in gradients)
     return total ** (1.0 / norm_type)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from deliralike import Network, rules
-from deliralike.backends.jax.compiled.program import ModuleVariables, ProgramCache
+from deliralike.backends.jax.compiled.program import (
+    ModuleVariables,
+    ProgramCache,
+)
 
 
 class TwoLayers(Network):

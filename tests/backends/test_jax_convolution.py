@@ -15,7 +15,9 @@ from jax import enable_x64, export
 
 from deliralike import backends
 from deliralike.backends.jax import convolution
-from deliralike.backends.jax.compiled.program import aux_and_gradient
+from deliralike.backends.jax.compiled.gradients import (
+    aux_and_gradient,
+)
 from deliralike.backends.jax.convolution import Geometry, convolve, convolve_transposed
 
 NN = backends.get("jax").nn

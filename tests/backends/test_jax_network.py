@@ -16,7 +16,9 @@ import torch
 from flax import nnx
 
 from deliralike import Network, backends, build, random
-from deliralike.backends.jax.compiled.program import ProgramCache
+from deliralike.backends.jax.compiled.program import (
+    ProgramCache,
+)
 from deliralike.errors import CapabilityError, DtypeError
 from deliralike.optim import rules
 from tests.losses import cross_entropy

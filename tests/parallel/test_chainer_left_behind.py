@@ -73,6 +73,49 @@ def test_a_step_without_the_replicas_gradients_is_noticed_before_they_are_droppe
         optimizer_of(network).update(cross_entropy, *batch_of(5))
 
 
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lambda network, x: network(x),
+        lambda network, x: network.zerograds(),
+    ],
+    ids=["shapes were given", "zeros were set"],
+)
+def test_what_is_no_gradient_of_a_batch_is_none_that_is_left_out(begin):
+    """Chainer begins the gradients of parameters that get their shapes with NaNs."""
+    link, x = perceptron()
+    link = chainer.Sequential(L.Linear(None, 6), *link)
+    link[0].cleargrads()
+    network = over(link)
+    begin(network, x)
+    link[3].W.array[...] *= 2
+    np.testing.assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
+
+
+def test_layers_that_are_added_are_trained_as_on_one_device():
+    results = []
+    for wrap in (CHAINER.wrap, over):
+        link, x = perceptron()
+        network = wrap(link)
+        optimizer_of(network).update(cross_entropy, x, np.arange(7) % 3)
+        link.append(L.PReLU())  # without axes
+        link.append(L.Linear(3, 3, initialW=1.0))
+        optimizer_of(network).update(cross_entropy, x, np.arange(7) % 3)
+        results.append(network.neutral_state())
+    same_named(*results, tolerance=1e-5)
+
+
+def test_frozen_parameters_stay_where_they_are_after_a_layer_is_added():
+    link, x = perceptron()
+    network = over(link)
+    CHAINER.wrap(link).set_trainable("0.*", False)
+    link.append(L.Linear(3, 3))
+    before = link[0].W.array.copy()
+    optimizer = DataParallelChainerOptimizer(chainer.optimizers.SGD(0.5)).setup(network)
+    optimizer.update(lambda: F.sum(network(x)))
+    np.testing.assert_array_equal(link[0].W.array, before)
+
+
 def test_another_type_of_numbers_reaches_the_replicas():
     link, x = perceptron()
     network = over(link, 3)

@@ -189,6 +189,23 @@ def input_gradient(network, x):
     return jax.grad(lambda x: network(x).sum())(x)
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_gradients_that_an_optimizer_keeps_are_not_those_of_another_one(backend, count):
+    """The loss of the second reaches the parameters of the first, too."""
+    network, single = replicated(backend, count), built(backend)
+    first, second = (
+        backend.optimizer(rule("sgd", lr=0.1), network, parameters=pattern)
+        for pattern in ("first.*", "fc.*")
+    )
+    first.keep_gradients = True
+    network.eval(), single.eval()
+    wanted = backend.gradients(cross_entropy, single, *batch_of(7)).parameters
+    first.update(cross_entropy, *batch_of(7))
+    second.update(cross_entropy, *batch_of(7))
+    found = backend.to_numpy(first.latest_gradients)
+    same_named(found, {"first.weight": wanted["first.weight"]})
+
+
 def test_what_a_hook_after_the_update_changes_reaches_the_replicas(backend):
     network, single = pair(backend, Plain, count=2)
 

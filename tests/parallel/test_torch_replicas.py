@@ -299,6 +299,21 @@ def test_making_lazy_parameters_leaves_other_buffers_alone():
     assert network.module.fc.training
 
 
+def test_a_network_without_shapes_is_changed_and_loaded_before_its_first_call():
+    def lazy():
+        return nn.Sequential(nn.Linear(3, 4), nn.LazyBatchNorm1d()).double()
+
+    network, single = over(lazy(), buffers="sync"), lazy()
+    for module in (network, single):
+        module.apply(lambda part: None)
+        module.load_state_dict({"0.bias": torch.ones(4)}, strict=False)
+        module.load_state_dict({"0.weight": torch.ones(4, 3)}, strict=False)
+        module.eval().train()
+    x = batch()
+    torch.testing.assert_close(network(x), single(x))
+    torch.testing.assert_close(network.state_dict(), single.state_dict())
+
+
 # What threads have of their own
 # -----------------------------------------------------------------------------
 
@@ -349,6 +364,23 @@ def test_modes_of_the_calling_thread_hold_in_replicas(context, look, wanted):
     with context():
         network(x)
     assert network.module.seen == [wanted] * 3
+
+
+def test_lstms_of_float16_are_computed_in_float32_in_the_replicas_threads_too():
+    """CPUs have none of float16."""
+
+    class States(nn.LSTM):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    single = States(3, 4, batch_first=True)
+    losses = []
+    for network in (BACKEND.wrap(copy.deepcopy(single)), over(single)):
+        optimizer = BACKEND.optimizer(SGD(lr=0.1), network)
+        optimizer.compute_in("float16")
+        x = torch.linspace(-1, 1, 7 * 2 * 3).reshape(7, 2, 3)
+        losses.append(optimizer.update(squared, x).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_hooks_on_saved_tensors_hold_in_replicas():

@@ -7,6 +7,7 @@ from flax import nnx
 from deliralike import backends, random
 from deliralike.errors import DeliralikeError
 from deliralike.optim.rules import rule
+from deliralike.training.averaging import WeightAverage
 from tests.processes import steps, subjects
 
 
@@ -28,7 +29,7 @@ def of_subject(processes=None, rules=None, sharded=False):
 
 def everything(subject, network, share, rank=0, sizes=(7,)):
     """Updates by two optimizers, gradients and micro-batches, evaluation, outputs in training,
-    states."""
+    states, averages of weights."""
     found = {
         "updates": steps.updates(
             network,
@@ -58,9 +59,14 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     other = adam(network)
     other.load_neutral_state(state)
     network.load_neutral_state(weights)
+    average = WeightAverage(network, 0.5)
+    other.post_update_hooks.append(average)
     with random.portable(0, 6), network.training_mode(True):
         loss = other.update(subject.loss, *share)
+    with average.swap_in():
+        averaged = network.neutral_state()
     named = {
+        "averaged": averaged,
         "gradient": gradients,
         "state": state,
         "weights": weights,

@@ -1,6 +1,7 @@
 """What the processes of the tests do: steps of networks that are spread over them."""
 
 import gc
+import math
 import time
 import warnings
 
@@ -40,7 +41,14 @@ def _maker(kind):
     return make
 
 
-OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd} | {
+def sgd_within(network):
+    """Gradients are clipped by their largest element, of which some processes have no part."""
+    optimizer = network.backend.optimizer(RULES["sgd"](), network)
+    optimizer.pre_update_hooks.append(ClipNorm(0.01, math.inf))
+    return optimizer
+
+
+OPTIMIZERS = {"clipped sgd": subjects.clipped_sgd, "sgd within": sgd_within} | {
     kind: _maker(kind) for kind in RULES
 }
 
@@ -185,6 +193,30 @@ def unused(processes):
     network = FullyShardedDataParallel(network, processes)
     steps.KEPT.append(network)
     return steps.moved(processes, network)
+
+
+def windows(processes):
+    """The weights after windows of two optimizers that are open at the same time: first each uses
+    its own layer, then that of the other one."""
+    network = steps.TwoPaths.on("torch", dtype="float64")()
+    network = FullyShardedDataParallel(network, processes)
+    steps.KEPT.append(network)
+    optimizers = []
+    for parameters in ("first.*", "second.*"):
+        optimizer = network.backend.optimizer(
+            rule("sgd", lr=1.0, weight_decay=0.5), network, parameters=parameters
+        )
+        optimizer.accumulate = 3
+        optimizers.append(optimizer)
+    with network.training_mode(True):
+        for paths in ((-1.0, 1.0), (1.0, -1.0)):
+            for optimizer, path in zip(optimizers, paths, strict=True):
+                optimizer.update(
+                    lambda net, x: net.nn.sum(net(x)), np.full((2, 3), path)
+                )
+            for optimizer in optimizers:
+                optimizer.flush()
+    return {name: each.tolist() for name, each in network.neutral_state().items()}
 
 
 class Penalised(Network):

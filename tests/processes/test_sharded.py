@@ -85,6 +85,13 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
     assert came == call("torch", 2, "tests.processes.steps:unused", "torch")
 
 
+def test_windows_of_two_optimizers_are_those_of_one_process():
+    """Each knows the parameters that its own batches used, whichever is flushed first."""
+    wanted = sharding.windows(SingleProcess())
+    for came in call("torch", 2, "tests.processes.sharding:windows"):
+        assert largest_difference(wanted, came) < 1e-12
+
+
 def test_what_cannot_work_is_an_error():
     found = call("torch", 2, "tests.processes.sharding:refused")
     for each in found:

@@ -144,7 +144,7 @@ def add(total: Any, addition: Any, device: str) -> Any:
     It is not made in place, as Chainer may give two parameters one array as their gradient.
     """
     addition = moved(addition, device)
-    return addition.copy() if total is None else total + addition
+    return addition.copy() if total is None else raw(total + addition)
 
 
 def concatenate(values: Sequence[Any], dim: int, device: Any = None) -> Any:

@@ -268,7 +268,11 @@ class JaxBackend(Backend):
     def blended(
         self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float
     ) -> list[jax.Array]:
-        return mixed_precision.blended(list(averages), list(values), weight)
+        blends = []
+        for average, value in zip(averages, values, strict=True):
+            # one by one: those of a sharded network are on other devices than its buffers
+            blends.append(mixed_precision.blended(average, value, weight))
+        return blends
 
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))

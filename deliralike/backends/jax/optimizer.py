@@ -13,6 +13,11 @@ import numpy as np
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import name_program
+from deliralike.backends.jax.compiled.gradients import (
+    aux_and_gradient,
+    forward,
+    neutral_gradients,
+)
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
@@ -21,11 +26,8 @@ from deliralike.backends.jax.compiled.program import (
     ProgramCache,
     StreamPosition,
     Values,
-    aux_and_gradient,
     flatten_arguments,
     floating_inputs,
-    forward,
-    neutral_gradients,
     replace_present,
     stream_position,
     unpack,

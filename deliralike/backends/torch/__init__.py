@@ -256,6 +256,17 @@ class TorchBackend(Backend):
 
     all_finite = staticmethod(mixed_precision.all_finite)
 
+    def largest(self, value):
+        """Return the largest element of a tensor; of a sharded one from axis to axis.
+
+        This process may have no rows of it, and so no maximum; the first axis is the last.
+        """
+        if not arrays.is_distributed(value):
+            return value.max()
+        while value.dim():
+            value = value.max(-1).values
+        return value
+
     def _sum(
         self, gradients: Iterable[torch.Tensor | None], device: str
     ) -> torch.Tensor | None:

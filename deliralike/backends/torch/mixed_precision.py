@@ -42,7 +42,7 @@ def computing_in(precision: str, device: str | None = None) -> Iterator[None]:
 
 
 def guard_again() -> AbstractContextManager[Any]:
-    """Return a context for a second pass, to compute in float32 what this one does."""
+    """Return a context for a second pass or another thread: what this one does in float32."""
     if _is_guarded.get():
         return _Float32WhereShortIsWrong(torch.get_autocast_dtype("cpu"))
     return nullcontext()

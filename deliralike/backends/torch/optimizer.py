@@ -80,6 +80,17 @@ class TorchOptimizer(BackwardOptimizer):
                 self.network, backward, *batch
             )
 
+    def update_with(self, gradients):
+        """Make the update; gradients that are kept are copies.
+
+        Those of the parameters are what another optimizer's backward pass adds to, in place.
+        """
+        super().update_with(gradients)
+        copies = {}
+        for name, gradient in self.latest_gradients.items():
+            copies[name] = None if gradient is None else gradient.clone()
+        self.latest_gradients = copies
+
     def apply(self, gradients):
         """Make one native step with these gradients."""
         parameters = self._owned.parameters

@@ -57,14 +57,18 @@ class Copies:
         """
         self.root = root
         self._memos: list[dict[int, Any]] = []
-        with _bare(root):
+        with _without_update_rules(root):
             self.networks = [root, *(self._copy_to(device) for device in devices[1:])]
         self.links = _aligned(_unique(network.links()) for network in self.networks)
         self.parameters = _aligned(
             _unique(_parameters(network)) for network in self.networks
         )
+        for _, *others in self.parameters:
+            for other in others:
+                other.cleargrad()  # without a shape too, or it would begin with NaNs
         self._hooks: list[tuple] = [()] * len(self.links)
         self._follow_hooks()
+        self._follow_parameters()
         self.remember()
 
     def _copy_to(self, device: str) -> chainer.Link:
@@ -307,22 +311,13 @@ def _set_initializer(parameters: Iterable[chainer.Parameter], initializer: Any) 
 
 
 @contextmanager
-def _bare(root: chainer.Link) -> Iterator[None]:
-    """Remove update rules and gradients, which no copy needs, for a ``with`` block."""
+def _without_update_rules(root: chainer.Link) -> Iterator[None]:
+    """Remove update rules, which no copy needs, for a ``with`` block."""
     with ExitStack() as stack:
         for parameter in _unique(_parameters(root)):
-            state = (parameter.update_rule, parameter._grad, parameter._grad_valid)
-            stack.callback(_set_state, parameter, *state)
-            _set_state(parameter, None, None, True)
+            stack.callback(setattr, parameter, "update_rule", parameter.update_rule)
+            parameter.update_rule = None
         yield
-
-
-def _set_state(
-    parameter: chainer.Parameter, rule: Any, gradient: Any, is_valid: bool
-) -> None:
-    parameter.update_rule = rule
-    parameter._grad = gradient
-    parameter._grad_valid = is_valid
 
 
 # The parts of a network

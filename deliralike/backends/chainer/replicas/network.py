@@ -344,17 +344,16 @@ class DataParallelChainerNetwork(
         """
         if self.parallelism.holds_replica_gradients():
             self.parallelism.prepare_run()
-        for parameters in self._copies.parameters:
-            for parameter in parameters:
-                parameter.cleargrad()
+        self.module.cleargrads()  # those of new layers too, which begin with NaNs
+        for _, *others in self._copies.parameters:
+            for other in others:
+                other.cleargrad()
 
     def zerograds(self) -> None:
-        """Set the gradients to zero in every replica; clear those of parameters without a shape."""
+        """Set the root's gradients to zero, and clear those of the replicas."""
         self.cleargrads()
-        for parameters in self._copies.parameters:
-            for parameter in parameters:
-                if parameter.is_initialized:
-                    parameter.grad = parameter.xp.zeros_like(parameter.array)
+        for parameter in self.module.params(include_uninit=False):
+            parameter.grad = parameter.xp.zeros_like(parameter.array)
 
     def copy(self, mode: str = "share") -> DataParallelChainerNetwork:
         """Return a replicated copy of the module; see ``chainer.Link.copy``.

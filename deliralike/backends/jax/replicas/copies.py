@@ -13,11 +13,13 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.jax import arrays
+from deliralike.backends.jax.compiled.copies import (
+    copy_around,
+)
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,
     Values,
-    copy_around,
 )
 from deliralike.backends.jax.network import walk
 from deliralike.backends.jax.unstable import NNX_STATE

@@ -9,6 +9,11 @@ from typing import Any
 from deliralike.backends.base import Gradients
 from deliralike.backends.jax import arrays, optimizer
 from deliralike.backends.jax.compiled.compile_messages import name_program
+from deliralike.backends.jax.compiled.gradients import (
+    aux_and_gradient,
+    neutral_gradients,
+    scalar_loss,
+)
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
 from deliralike.backends.jax.compiled.program import (
     Arguments,
@@ -16,13 +21,10 @@ from deliralike.backends.jax.compiled.program import (
     ProgramCache,
     StaticValue,
     Values,
-    aux_and_gradient,
     flatten_arguments,
     floating_inputs,
-    neutral_gradients,
     pack,
     replace_present,
-    scalar_loss,
     stream_position,
     unpack,
 )

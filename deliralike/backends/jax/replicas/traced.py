@@ -10,11 +10,13 @@ import jax.numpy as jnp
 from flax import nnx
 
 from deliralike import random
+from deliralike.backends.jax.compiled.gradients import (
+    changed_values,
+)
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,
     Values,
-    changed_values,
     flatten_arguments,
     pack,
     replace_present,

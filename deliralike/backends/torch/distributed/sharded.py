@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
@@ -37,7 +38,7 @@ from deliralike.errors import (
     refuse_unknown_settings,
 )
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.parallelism import Hooks
+from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -67,8 +68,10 @@ class ShardState(TorchProcessState):
     Attributes:
         units: The blocks that are gathered one by one.
         parts: By neutral name, the parts of parameters that this process holds.
-        used: The parameters that were used since the last `take_records`.
-        order: The numbers of the blocks that were gathered since the last `take_records`.
+        used: The parameters that got gradients in this process since the last update; in an update
+            those of its optimizer's window.
+        used_by: What `used` is in an update by each optimizer, as several windows may be open.
+        order: The numbers of the blocks that were gathered since the last update.
         in_loss: Whether a loss is being computed, in which no gradients may be taken.
         silent: Whether this process computes with a batch that does not count.
     """
@@ -76,6 +79,7 @@ class ShardState(TorchProcessState):
     units: list[Any] = field(default_factory=list)
     parts: dict[str, torch.nn.Parameter] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    used_by: WeakKeyDictionary[Any, set[str]] = field(default_factory=WeakKeyDictionary)
     order: list[int] = field(default_factory=list)
     in_loss: bool = False
     silent: bool = False
@@ -204,26 +208,33 @@ class TorchShards(TorchReplicasOverProcesses):
             "a fully sharded network adds gradients during backward anyway: leave in_backward out"
         )
 
-    def take_records(self) -> tuple[bytes, set[str]]:
-        """Return and clear the records: a digest of the blocks' order, and the used parameters."""
-        state = self.state
-        digest = hashlib.blake2b(repr(state.order).encode(), digest_size=8).digest()
-        used = set(state.used)
-        state.order.clear()
-        state.used.clear()
-        return digest, used
+    @contextmanager
+    def update_context(self, optimizer: UpdateState, loss: Loss) -> Iterator[Loss]:
+        """Return a block in which the parameters that are used are noted for this optimizer."""
+        used = self.state.used_by.setdefault(optimizer, set())
+        with (
+            super().update_context(optimizer, loss) as adapted,
+            self.state.set(used=used),
+        ):
+            yield adapted
 
-    def used_anywhere(self) -> set[str]:
-        """Return the parameters that some process has used since the last call.
+    def used_anywhere(self, own: set[str]) -> set[str]:
+        """Return the parameters that some process has used, and begin new records.
+
+        Args:
+            own: Those that this process has used.
 
         Raises:
             ProcessError: The processes have called different blocks, and so have mixed up their
                 parts.
         """
-        order, used = self.take_records()
+        blocks = repr(self.state.order).encode()
+        order = hashlib.blake2b(blocks, digest_size=8).digest()
         records = self.processes.all_gather_object(
-            "the blocks called, and parameters used", (order, used)
+            "the blocks called, and parameters used", (order, own)
         )
+        self.state.order.clear()
+        own.clear()
         for rank, (other_order, _) in enumerate(records):
             if other_order != order:
                 raise ProcessError(
@@ -239,7 +250,7 @@ class TorchShards(TorchReplicasOverProcesses):
         """
         self.state.own_pass = None
         gradients = own.new_gradients()
-        anywhere = self.used_anywhere()
+        anywhere = self.used_anywhere(self.state.used)
         parameters = self.network.own_parameters()
         parts = [name for name in gradients if isinstance(parameters[name], DTensor)]
         for name in parts:
@@ -385,7 +396,9 @@ class DropUnusedGradients:
         """
         slots = self.network.neutral_slots()
         parts = [name for name in gradients if isinstance(slots[name].native, DTensor)]
-        anywhere = self.network.parallelism.used_anywhere()
+        parallelism = self.network.parallelism
+        own = parallelism.state.used_by.get(optimizer, set())
+        anywhere = parallelism.used_anywhere(own)
         results: dict[str, Any] = dict(gradients)  # in the same order
         for name in parts:
             if name not in anywhere:

@@ -380,7 +380,9 @@ def _fits(copy: torch.Tensor, original: torch.Tensor) -> bool:
 
 
 def _version(tensor: torch.Tensor | None) -> int:
-    return -1 if tensor is None or tensor.is_inference() else unstable.version(tensor)
+    if tensor is None or is_lazy(tensor) or tensor.is_inference():
+        return -1
+    return unstable.version(tensor)
 
 
 def _lazy_like(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

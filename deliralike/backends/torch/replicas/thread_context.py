@@ -11,18 +11,20 @@ from typing import Any
 import torch
 
 from deliralike.backends.torch import unstable
+from deliralike.backends.torch.mixed_precision import guard_again
 from deliralike.parallel.replicas.run_in_threads import blas_threads
 
 
 def thread_context(devices: Sequence[str]) -> Callable[[], AbstractContextManager[Any]]:
     """Return a maker of contexts in which another thread has this thread's settings of PyTorch.
 
-    They are grad and inference mode, autocast, default device, hooks on saved tensors, and the
-    streams of these devices.
+    They are grad and inference mode, autocast with what CPUs compute in float32 within it, default
+    device, hooks on saved tensors, and the streams of these devices.
     """
     settings = [
         *_grad_mode(),
         *_autocast(),
+        guard_again,
         *_default_device(),
         *_saved_tensors_hooks(),
     ]
