@@ -348,8 +348,10 @@ class _Recorders(ast.NodeTransformer):
         return self._record("returned", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        is_part = isinstance(node.target, ast.Subscript)
-        return self._with_target(node, node.target.value if is_part else node.target)
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            return self._with_target(node, target.value)
+        return self._with_target(node, target)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         target = node.targets[0]

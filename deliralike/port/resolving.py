@@ -185,7 +185,7 @@ class Import:
 
 
 def _imports(module: ModuleType, text: str) -> dict[str, Import]:
-    """The import that gave each name; of several, as in ``try`` and ``except``, the one that ran."""
+    """The import that gave each name; of several, in ``try``, the one that ran."""
     found: dict[str, Import] = {}
 
     def add(name: str, given: Import) -> None:

@@ -38,8 +38,8 @@ _MEMBERS_TWICE = (
     "members of a list that are attributes, too, which have one name here: self[0]"
 )
 _BY_MASK = (
-    "the elements of a mask, whose number is open: x = nn.where(mask, ..., x), in which every array "
-    "is as large as x"
+    "the elements of a mask, whose number is open: x = nn.where(mask, ..., x), in which every "
+    "array is as large as x"
 )
 _COPIES = pattern("ARRAY.copy_(...)")
 
@@ -306,7 +306,7 @@ class StatementRewriter(NameRewriter):
         def whole(node: Any, _: Any) -> Any:
             return node.value if code(node) == code(node.value) + index else node
 
-        found = m.replace(value, m.Subscript(), whole)
+        found: Any = m.replace(value, m.Subscript(), whole)
         is_masked = not found.deep_equals(value)
         lacking = self.observed.value("targets", self.source.begin(statement)).ndim
         lacking -= known[0].ndim

@@ -113,11 +113,11 @@ def _in_order(
 
     Those of a block that is not called stand behind all calls within the block around it.
     """
-    first = {path: rank for rank, path in enumerate(called)}
+    first = {path: place for place, path in enumerate(called)}
     behind: dict[str, float] = {}
-    for rank, path in enumerate(called):
+    for path, place in first.items():
         for around in above(f"{path}."):
-            behind[around] = rank + 0.5
+            behind[around] = place + 0.5
 
     def rank(name: str) -> float:
         """Return that of a tensor's block, or the place behind the innermost that is called."""
