@@ -392,7 +392,7 @@ class Ladder:
         """What is said of dropout and noise."""
         if self.running.raises:
             return ()
-        kinds = [drop.kind for drop in self.masks.called(REFERENCE)]
+        kinds = [drop.kind for drop in self.masks.called(REFERENCE, True)]
         masks, noise = kinds.count("keep"), len(kinds) - kinds.count("keep")
         remarks = []
         if masks:

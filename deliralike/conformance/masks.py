@@ -43,13 +43,13 @@ class Masks:
     """The calls of dropout of one comparison.
 
     Attributes:
-        drops: The calls of each side in its first run with any.
+        drops: The calls of each side in a mode, in its first run with any there.
         off: Whether nothing is scaled either.
     """
 
     def __init__(self) -> None:
         """No side has run yet."""
-        self.drops: dict[int, list[Drop]] = {}
+        self.drops: dict[tuple[int, bool], list[Drop]] = {}
         self.off = False
         self._running = threading.local()
 
@@ -71,19 +71,19 @@ class Masks:
             with self._located(network):
                 result = loss(network, *batch)
             if calls:
-                self.drops.setdefault(side, calls)
+                self.drops.setdefault((side, network.training), calls)
             self._running.calls = []  # those that follow are of single layers
             return result
 
         return noted
 
-    def called(self, side: int) -> list[Drop]:
-        """The calls of a side in its loss."""
-        return self.drops.get(side, [])
+    def called(self, side: int, training: bool) -> list[Drop]:
+        """The calls of a side in its loss, in training or in evaluation."""
+        return self.drops.get((side, training), [])
 
-    def differences(self) -> Iterator[tuple[Drop | None, Drop | None]]:
+    def differences(self, training: bool) -> Iterator[tuple[Drop | None, Drop | None]]:
         """Calls with masks of other sizes or other rates; None where a side makes none like it."""
-        mine, its = self.called(REFERENCE), self.called(CANDIDATE)
+        mine, its = (self.called(side, training) for side in (REFERENCE, CANDIDATE))
         pairs = SequenceMatcher(None, _sizes(mine), _sizes(its), autojunk=False)
         for kind, start, end, first, last in pairs.get_opcodes():
             ours, theirs = mine[start:end], its[first:last]

@@ -5,6 +5,7 @@ Their texts are the words of every report.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -41,6 +42,11 @@ class Tap:
     def first(self) -> Tap:
         """The first call of the same block or function."""
         return replace(self, call=1)
+
+    @property
+    def operation(self) -> str:
+        """The function's name without a rank: ``"max_pool"`` of ``max_pool2d()``."""
+        return re.sub("[123]d$", "", self.function)
 
     def __str__(self) -> str:
         """The words of a report."""

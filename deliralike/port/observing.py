@@ -65,7 +65,8 @@ class Observed:
             ``"called"``: what is called, by its end;
             ``"given"``: arguments of calls, by their ends;
             ``"results"``: the arrays that calls returned, by the end of the call;
-            ``"targets"``: of ``x += y`` and ``x[i] = y``, by where the statement begins;
+            ``"targets"``: the ``x`` of ``x += y``, ``x[i] += y`` and ``x[i] = y``, by where the
+            statement begins;
             ``"arguments"``: of functions, by qualified name and name;
             ``"branches"``: nothing, by the first line of a branch that was taken.
         objects: The objects themselves, in their order, by the ends of calls and subscripts:
@@ -340,14 +341,17 @@ class _Recorders(ast.NodeTransformer):
         """Tell what is found, as in a table of layers."""
         end = _end(node)
         self.generic_visit(node)
-        if not isinstance(node.ctx, ast.Load):
-            return node
         if not isinstance(node.slice, ast.Slice):
             node.slice = self._record("keys", end, node.slice)
+        if not isinstance(node.ctx, ast.Load):
+            return node
         return self._record("returned", end, node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        return self._with_target(node, node.target)
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            return self._with_target(node, target.value)
+        return self._with_target(node, target)
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         target = node.targets[0]

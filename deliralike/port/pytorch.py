@@ -157,6 +157,11 @@ def _converted(call: Call) -> str:
     return call_of_nn("cast", call.x, dtype)
 
 
+def _alike(call: Call) -> str:
+    """``torch.ones_like(indices, dtype=x.dtype)``: an array of another type than that given."""
+    return _converted(replace(call, x=plain(call), value=call.first))
+
+
 def _whole_type(dtype: str) -> str:
     """The type of an array that is not floating, as source."""
     return '"bool"' if dtype == "bool" else '"int64"'
@@ -511,12 +516,17 @@ class PyTorchCalls(Framework):
         "reshape": "nn.reshape({args})",
         "var": _variance,
         "std": _variance,
+        "var_mean": _variance,
+        "std_mean": _variance,
         "einsum": _einsum,
         "select": "input dim index -> nn.movedim({input}, {dim}, 0)[{index}]",
         "zeros": _created("nn.zeros({many}, like={like})"),
         "ones": _created("nn.ones({many}, like={like})"),
         "empty": _created("nn.zeros({many}, like={like})"),
         "empty_like": "nn.zeros_like({a})",
+        "zeros_like": _alike,
+        "ones_like": _alike,
+        "full_like": _alike,
         "full": _created(
             "size fill_value ... -> nn.full({size}, {fill_value}, like={like})"
         ),

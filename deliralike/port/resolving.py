@@ -64,13 +64,15 @@ class Source:
                 continue
             for name in _defined(statement):
                 is_nested = statement not in self.tree.body
-                is_imported = name in self.imports
-                if is_nested and (is_imported or not self._has_run(statement, name)):
+                if is_nested and not self._has_run(statement, name):
                     continue
                 self.statements[name] = statement
 
     def _has_run(self, statement: cst.CSTNode, name: str) -> bool:
+        """Whether a global name is that of a statement: not imported, nor another function."""
         value: Any = vars(self.module).get(name)
+        if name in self.imports and self.imports[name].value() is value:
+            return False
         code = getattr(inspect.unwrap(value), "__code__", None)
         if code is None:
             return name in vars(self.module)
@@ -183,17 +185,24 @@ class Import:
 
 
 def _imports(module: ModuleType, text: str) -> dict[str, Import]:
+    """The import that gave each name; of several, in ``try``, the one that ran."""
     found: dict[str, Import] = {}
+
+    def add(name: str, given: Import) -> None:
+        before = found.get(name)
+        if before is None or before.value() is not vars(module).get(name):
+            found[name] = given
+
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found[alias.asname or alias.name.partition(".")[0]] = Import(alias.name)
+                add(alias.asname or alias.name.partition(".")[0], Import(alias.name))
         elif isinstance(node, ast.ImportFrom):
             relative = "." * node.level + (node.module or "")
             package = module.__package__ or getattr(module.__spec__, "parent", None)
             name = resolve_name(relative, package)
             for alias in node.names:
-                found[alias.asname or alias.name] = Import(name, alias.name)
+                add(alias.asname or alias.name, Import(name, alias.name))
     return found
 
 

@@ -35,7 +35,9 @@ from deliralike.port.statements import StatementRewriter
 from deliralike.port.values import NETWORKS, UNKNOWN, Value
 
 _FIRST_PARAMETER = pattern("next(self.parameters(...))")
-_ASKS_FOR_ATTRIBUTE = pattern("hasattr(OWNER, NAME)")
+_ASKS_FOR_ATTRIBUTE = m.OneOf(
+    pattern("hasattr(OWNER, NAME)"), pattern("getattr(OWNER, NAME)")
+)
 _CALLED_IN_FUNCTION = (
     "a network that is called while it is created: in a method of a network, "
     "self.backend.numpy(net(self.backend.prepare(x, net)))"
@@ -301,10 +303,12 @@ class Rewriter(StatementRewriter):
     def _attribute_asked_for(
         self, original: cst.Call, updated: cst.Call
     ) -> cst.BaseExpression:
-        """``hasattr(torch, "name")``: what the framework has is known."""
+        """``hasattr(torch, "name")`` is known; ``getattr(torch, name)`` is one of `nn`."""
         module: Any = self.source.meaning(original.args[0].value)
         name = original.args[1].value
         is_framework = self.framework.owns(getattr(module, "__name__", ""))
+        if is_framework and code(original.func) == "getattr":
+            return self.parsed(f"getattr({NN}, {code(updated.args[1].value)})")
         if not is_framework or not isinstance(name, cst.SimpleString):
             return updated
         return cst.Name(str(hasattr(module, code(name)[1:-1])))

@@ -37,6 +37,10 @@ _MEMBER = m.Arg(OF_SELF)
 _MEMBERS_TWICE = (
     "members of a list that are attributes, too, which have one name here: self[0]"
 )
+_BY_MASK = (
+    "the elements of a mask, whose number is open: x = nn.where(mask, ..., x), in which every "
+    "array is as large as x"
+)
 _COPIES = pattern("ARRAY.copy_(...)")
 
 
@@ -225,9 +229,8 @@ class StatementRewriter(NameRewriter):
         right = updated.value
         if not _is_product_in_sum(right, operator):
             right = in_brackets(right)
-        return self._assigned(
-            updated.target, cst.BinaryOperation(updated.target, operator, right)
-        )
+        value = cst.BinaryOperation(updated.target, operator, right)
+        return self._written_over(original, original.target, updated.target, value)
 
     def leave_Assign(
         self, original: cst.Assign, updated: cst.Assign
@@ -239,7 +242,8 @@ class StatementRewriter(NameRewriter):
         value = self._without_gradient(original.value, updated.value)
         updated = updated.with_changes(value=value)
         if self._is_array_written(original):
-            return self._assigned(target, updated.value)
+            place = original.targets[0].target
+            return self._written_over(original, place, target, value)
         if self._is_forward_of_network() and len(updated.targets) == 1:
             local = as_local(target, self.reported)
             if code(local) != code(target):
@@ -287,6 +291,35 @@ class StatementRewriter(NameRewriter):
             text = call_of_nn("set_at", code(target.value), position, code(value))
             target, value = target.value, self.parsed(text)
         return cst.Assign([cst.AssignTarget(target)], value)
+
+    def _written_over(
+        self, statement: cst.CSTNode, original: Any, target: Any, value: Any
+    ) -> cst.Assign:
+        """``x = nn.where(mask, y, x)`` for ``x[mask] = y[mask]``, of which the size is open."""
+        keys = self.observed.objects["keys"][self.source.end(original)]
+        known = [self.framework.describe(key) for key in keys]
+        if all(key.dtype != "bool" for key in known):
+            return self._assigned(target, value)
+        x = code(target.value)
+        index = code(target).removeprefix(x)
+
+        def whole(node: Any, _: Any) -> Any:
+            return node.value if code(node) == code(node.value) + index else node
+
+        found: Any = m.replace(value, m.Subscript(), whole)
+        is_masked = not found.deep_equals(value)
+        lacking = self.observed.value("targets", self.source.begin(statement)).ndim
+        lacking -= known[0].ndim
+        if not (is_masked or lacking):
+            return self._assigned(target, value)
+        if is_masked and m.findall(value, m.Call()):
+            self.program.needs_hand(self.where(original), _BY_MASK)
+        mask = index[1:-1]
+        if lacking:
+            brackets = in_brackets(cst.parse_expression(mask))
+            mask = f"{code(brackets)}[...{', None' * lacking}]"
+        text = call_of_nn("where", mask, code(found), x)
+        return cst.Assign([cst.AssignTarget(target.value)], self.parsed(text))
 
     # Attributes that nothing reads
     # ---------------------------------------------------------------------------------------------

@@ -225,6 +225,7 @@ CONV = {"in_channels": 3, "out_channels": 3, "kernel_size": 3, "padding": 1}
             ["axes permuted to (1, 0, 2, 3)"],
         ),
         (CONV, partial(conv, mode="reflect"), ["reflect padding"]),
+        (CONV | {"padding_mode": "circular"}, conv, ["mode zeros instead of circular"]),
         (CONV, partial(conv, stride=2), ["stride=2 instead of 1"]),
         (
             CONV,

@@ -153,7 +153,12 @@ def why(reference, candidate, sources=KNOWN):
         ),
         (X * Y, (X * Y)[:, ::-1], "what it should be: reversed along axis 1"),
         (SEEN, np.ones((6, 6), bool), "a mask that is set"),
-        (np.where(SEEN, SCORES, -np.inf), SCORES, "a mask that is left out"),
+        (np.where(SEEN, SCORES, -np.inf), SCORES, "a mask that hides nothing"),
+        (
+            np.where(SEEN, SCORES, -np.inf),
+            SEEN * SCORES,
+            "a mask of 0 instead of minus infinity",
+        ),
         (
             np.where(SEEN, SCORES, -np.inf),
             np.where(SEEN, 0.5 * SCORES, -np.inf),

@@ -515,3 +515,15 @@ def test_so_is_a_port_whose_framework_draws_within_a_layer(
     found = compare(*sides, batch, weights="load", levels=QUICK)
     assert finding in str(found.findings[0]), str(found)
     assert "Could not be judged" not in str(found)
+
+
+def test_dropout_that_goes_on_in_evaluation_is_named_there():
+    class Forgetful(OnTorch):
+        def forward(self, x):
+            y = self.drop(torch.relu(self.conv(x)))
+            y = torch.tanh(self.fc(y.flatten(1)))
+            return self.out(F.dropout(y, self.rate))
+
+    proof = compare(OnTorch(), Forgetful(), PICTURES, weights="load", levels=QUICK)
+    assert "forward, eval" in proof.headline
+    assert "dropout p=0.3 instead of 0, called once instead of never" in proof.headline

@@ -8,6 +8,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import weight_norm
 
+try:
+    from a_package_that_is_not_here import FastNorm as Norm
+    from a_package_that_is_not_here import fast_attention
+except ImportError:
+    from torch.nn import LayerNorm as Norm
+
+    fast_attention = None
+
 
 class Reporting(nn.Module):
     """Keeps its weights of attention for people to look at."""
@@ -485,3 +493,47 @@ class OutsideEncoder(Encoder):
 
     def sampled(self, mean, logvar):
         return sampled_outside(mean, logvar)
+
+
+class Optional(nn.Module):
+    """Takes what an installed package would do faster, and functions by their names."""
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.norm, self.activation = Norm(width), getattr(torch, "tanh")
+
+    def forward(self, x):
+        if fast_attention is not None and x.is_cuda:
+            return fast_attention(x)
+        variance, mean = torch.var_mean(x, dim=[1], keepdim=True, unbiased=False)
+        return self.activation(self.norm(x - mean)) / (variance + 1.0)
+
+
+class Assigning(nn.Module):
+    """Writes over elements of masks, and over what a dict holds."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.token = nn.Parameter(torch.linspace(-1.0, 1.0, width))
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x):
+        hidden = x[..., 0] > 0.3
+        parts = {"x": x.clone()}
+        parts["x"] += 0.5
+        x = parts["x"]
+        x[hidden] = self.token
+        y = self.proj(x)
+        y[y < 0] *= 0.1
+        outputs = torch.zeros_like(y)
+        outputs[~hidden] = 2 * y[~hidden]
+        places = torch.arange(y.size(1), device=y.device)
+        ones = torch.ones_like(places, dtype=y.dtype)
+        return outputs * ones.cumsum(0)[:, None]
+
+
+class AssigningByValues(Assigning):
+    def forward(self, x):
+        y = self.proj(x)
+        y[y < 0] = y[y < 0].mean()
+        return y

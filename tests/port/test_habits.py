@@ -38,6 +38,8 @@ CASES = {
     "encoder": (habits.Encoder, numbers(5, 12)),
     "old encoder": (habits.OldEncoder, numbers(5, 12)),
     "drawn encoder": (habits.DrawnEncoder, numbers(5, 12)),
+    "optional": (habits.Optional, numbers(3, 4)),
+    "assigning": (habits.Assigning, numbers(3, 5, 6)),
     "injected": (habits.Injected, numbers(2, 2, 7, 6)),
 }
 
@@ -228,3 +230,14 @@ def test_noise_that_is_forgotten_is_found_by_the_proof():
     found.source = found.source.replace("mean + eps * std", "mean + std")
     proof = found.prove("torch")
     assert proof.headline.startswith("DIVERGES"), proof.headline
+
+
+def test_an_import_that_failed_is_not_in_the_port():
+    source = ported("optional").source
+    assert "a_package_that_is_not_here" not in source
+    assert "fast_attention = None" in source
+
+
+def test_elements_of_a_mask_whose_value_comes_from_a_call_need_a_hand():
+    (hand,) = port(habits.AssigningByValues, numbers(3, 6)).hands
+    assert "nn.where(mask, ..., x)" in str(hand)

@@ -53,7 +53,7 @@ def family_of(kind: str, given: Arguments) -> Family | None:
         return Family(lambda nn, given: given["x"], ())
     if not (name.islower() and is_known(name)) or not has_all(name, given):
         return None
-    own = partial(called, name)
+    own = windows.convolved if name == "conv" else partial(called, name)
     if name in activations.NAMES:
         return Family(own, activations.conventions(name, given))
     return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
+from deliralike.conformance.causes import number
 from deliralike.conformance.explain import relations
 from deliralike.conformance.explain.trials import Trial
 from deliralike.conformance.findings import MATCH, Explanation, is_array
@@ -143,8 +144,13 @@ def _masks(mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
                 words = f"{_FORMER}, where it is not hidden: {found.cause}"
                 yield Trial(words, found.distance)
             return
+    shown = np.unique(theirs[came & ~usual])
+    if not is_boolean and shown.size == 1:
+        yield Trial(
+            f"a mask of {number(float(shown[0]))} instead of minus infinity", 0.0
+        )
     if came.all():
-        yield Trial(f"a mask that is {'set' if is_boolean else 'left out'}", 0.0)
+        yield Trial(f"a mask that {'is set' if is_boolean else 'hides nothing'}", 0.0)
     hidden, seen = int((usual & ~came).sum()), int((came & ~usual).sum())
     words = f"another mask, which hides {hidden} elements more and shows {seen} more"
     yield Trial(words, 0.0)

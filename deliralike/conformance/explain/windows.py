@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain import changes
+from deliralike.conformance.explain.arguments import called
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -23,28 +24,19 @@ from deliralike.conformance.kinds import Named
 from deliralike.nn import geometry
 from deliralike.nn.geometry import Pads
 
-_MODES = ("reflect", "replicate", "circular")
+_MODES = {"constant": "zeros"} | {
+    mode: f"{mode} padding" for mode in geometry.PADDING_INDEX
+}
 
 
 # Padding by itself, before windows that have none
 # -----------------------------------------------------------------------------
 
 
-def _padded(
-    nn: Any, x: Any, pads: Pads, mode: str = "constant", value: float = 0.0
-) -> Any:
-    """The input with padding on the axes after the second, by a rule."""
-    if mode != "circular":
-        return nn.pad(x, pads, mode, value)
-    for axis, (before, after) in enumerate(pads, start=2):
-        index = np.arange(-before, x.shape[axis] + after) % x.shape[axis]
-        x = nn.select(x, nn.constant(index, like=x), axis)
-    return x
-
-
 def _before(nn: Any, given: Arguments, how: tuple[Any, ...]) -> Arguments:
     """What is padded by a rule, and no padding of the formula's own."""
-    return {"x": _padded(nn, given["x"], *how), "padding": 0, "ceil_mode": False}
+    own = {"padding": 0, "padding_mode": "zeros", "ceil_mode": False}
+    return {"x": nn.pad(given["x"], *how), **own}
 
 
 _PADDED = changing(_before)
@@ -71,23 +63,39 @@ def _same(n: int, k: int, s: int, d: int) -> tuple[int, int]:
 # -----------------------------------------------------------------------------
 
 
+def _settings(given: Arguments) -> tuple[Any, Any, Any, Pads]:
+    """Kernel, strides, dilations and paddings of a convolution, for each axis."""
+    kernel = given["weight"].shape[2:]
+    stride, dilation = (
+        geometry.per_axis(given[name], len(kernel), name)
+        for name in ("stride", "dilation")
+    )
+    pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
+    return kernel, stride, dilation, pads
+
+
+def convolved(nn: Any, given: Arguments) -> Any:
+    """A convolution, also of an input that is padded by another rule than with zeros."""
+    mode = given.get("padding_mode", "zeros")
+    if mode != "zeros":
+        given = {**given, **_before(nn, given, (_settings(given)[-1], mode))}
+    return called("conv", nn, given)
+
+
 def convolution(given: Arguments) -> list[Convention]:
     """Paddings, kernels, dilations, strides and orders of channels."""
     weight = given["weight"]
-    n, kernel = weight.ndim - 2, weight.shape[2:]
-    stride, dilation = (
-        geometry.per_axis(given[name], n, name) for name in ("stride", "dilation")
-    )
-    pads = geometry.conv_padding(given["padding"], kernel, stride, dilation)
+    kernel, stride, dilation, pads = _settings(given)
     others = _paddings(given, pads, (kernel, stride, dilation))
     padded = {words: (other,) for words, other in others.items()}
     modes = {}
     if np.any(pads):
-        modes = {f"{mode} padding": (pads, mode) for mode in _MODES}
+        modes = {words: (pads, mode) for mode, words in _MODES.items()}
+    mode = given.get("padding_mode", "zeros")
     return [
         Convention("padding", padded, _PADDED, pads),
         array("kernel", "weight", {"flipped": changes.flipped(*range(2, weight.ndim))}),
-        Convention("padding mode", modes, _PADDED, "zeros"),
+        Convention("padding mode", modes, _PADDED, _MODES.get(mode, mode)),
         setting("stride", (1, 2, 3, 4), usual=stride[0]),
         setting("dilation", (1, 2, 3), usual=dilation[0]),
     ]

@@ -7,47 +7,45 @@ from collections.abc import Iterator
 
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
+from deliralike.conformance.levels import semantics
 from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
 from deliralike.conformance.running import Running
 
 
-def of_drops(running: Running) -> list[Finding]:
-    """What differs in dropout, in a training mode that is then without any.
+def of_drops(running: Running) -> Iterator[Finding]:
+    """What differs in dropout, in modes that are then without any.
 
     It explains a difference where nothing differs in that.
     """
-    training = running.modes.get("train")
-    differing = list(_differing_calls(running))
-    if training is None or training.agrees or not differing:
-        return []
-    running.masks.off = True
-    equal = running.modes["train"] = running.mode("train")
-    kinds, found = block_kinds(running.reference.network), []
-    for path, words in differing:
-        why = Explanation(words, equal.worst) if equal.agrees else None
-        remarks = () if why else (f"There is {words}.",)
-        kind, effect = kinds.get(path, ""), running.effect()
-        found.append(
-            Finding(
+    kinds = block_kinds(running.reference.network)
+    for name, training in semantics.MODES.items():
+        before = running.modes.get(name)
+        differing = list(_differing_calls(running, training))
+        if before is None or before.agrees or not differing:
+            continue
+        running.masks.off = True
+        effect = running.effect()
+        equal = running.modes[name] = running.mode(name)
+        for path, words in differing:
+            why = Explanation(words, equal.worst) if equal.agrees else None
+            yield Finding(
                 "L3",
                 path,
                 "output",
-                training.worst,
-                kind,
-                "train",
+                before.worst,
+                kinds.get(path, ""),
+                name,
                 LIMIT,
                 why,
-                remarks,
+                () if why else (f"There is {words}.",),
                 effect=effect,
             )
-        )
-    return found
 
 
 def of_sizes(running: Running) -> Iterator[Finding]:
     """Masks of other sizes, as of channels for elements, where the numbers agree."""
     masks = running.masks
-    sides = masks.called(REFERENCE), masks.called(CANDIDATE)
+    sides = masks.called(REFERENCE, True), masks.called(CANDIDATE, True)
     if len(sides[0]) != len(sides[1]):
         return  # of a call that changes nothing, or in replicas
     sizes = []
@@ -55,18 +53,18 @@ def of_sizes(running: Running) -> Iterator[Finding]:
         sizes.append(sorted(math.prod(drop.shape) for drop in side))
     if sizes[0] == sizes[1]:
         return
-    for path, words in _differing_calls(running):
+    for path, words in _differing_calls(running, True):
         yield Finding(
             "L1", path, "mask of dropout", math.inf, mode="train", remarks=(words,)
         )
 
 
-def _differing_calls(running: Running) -> Iterator[tuple[str, str]]:
+def _differing_calls(running: Running, training: bool) -> Iterator[tuple[str, str]]:
     """The block of the reference and what differs there, for each call of dropout that differs."""
     masks = running.masks
-    counts = [len(masks.called(side)) for side in (REFERENCE, CANDIDATE)]
+    counts = [len(masks.called(side, training)) for side in (REFERENCE, CANDIDATE)]
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
-    for mine, its in masks.differences():
+    for mine, its in masks.differences(training):
         if mine is None or its is None:
             words = f"{_in_words(mine, its)}, {times}"
         else:

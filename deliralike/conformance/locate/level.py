@@ -54,7 +54,7 @@ def level(running: Running) -> Level:
         size = max(finding.difference for finding in aliased)
         notes = tuple(running.attempt.notes)
         return Level("L3", TITLE, FAILED, size, tuple(aliased), notes)
-    drops = [] if running.raises else of_drops(running)
+    drops = [] if running.raises else list(of_drops(running))
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}
     for name in (name for name, mode in running.modes.items() if not mode.agrees):

@@ -17,7 +17,9 @@ from deliralike.weights.matching.pairing import Pair
 
 MOST_TRIES = 200
 _MOST_OPTIONS = 24  # of one group: the orders of four layers
-_LEAD = 0.1  # of the distance before: with a mistake, no other choice is so much nearer
+# Of the distance before: with a mistake, no other choice of layers is so much nearer, nor another
+# layout of the same ones.
+_LEAD, _LAYOUT_LEAD = 0.1, 0.5
 
 _Groups = Sequence[Sequence[Change]]
 Merit = tuple[
@@ -139,16 +141,16 @@ class _Settling:
         changed = _changed(start, change)
         self.tries += 1
         self.agrees, found = self.merit(changed)
-        if self.agrees or _is_better(found, self.best):
+        is_layout = all(fields.keys() == {"transform"} for fields in change.values())
+        lead = _LAYOUT_LEAD if is_layout else _LEAD
+        if self.agrees or _is_better(found, self.best, lead):
             self.match, self.best = changed, found
         return found
 
 
-def _is_better(found: Merit, best: Merit) -> bool:
+def _is_better(found: Merit, best: Merit, lead: float) -> bool:
     """Whether more is the same; where nothing is seen of layers, whether the end is far nearer."""
-    return found[:2] > best[:2] or (
-        found[:2] == best[:2] and found[2] > _LEAD * best[2]
-    )
+    return found[:2] > best[:2] or (found[:2] == best[:2] and found[2] > lead * best[2])
 
 
 def _groups(pairs: Sequence[Pair]) -> list[Iterator[Change]]:

@@ -167,8 +167,8 @@ class Matched(Correspondence):
                 or self._is_computed(call, own)
             ):
                 continue  # other code may put it together in another way, and rightly so
-            namesakes = [other for other in own if other.function == name.function]
-            count = sum(other.function == name.function for other in left)
+            namesakes = [other for other in own if other.operation == name.operation]
+            count = sum(other.operation == name.operation for other in left)
             if len(namesakes) == count and wrong(name):
                 tap = self._tap(namesakes[0], call, own[namesakes[0]])
                 return {} if tap is None else {name: tap}
@@ -179,15 +179,12 @@ class Matched(Correspondence):
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
 
-    def _tap(
-        self, name: Tap, call: Call, theirs: Call | None, of_any_size: bool = False
-    ) -> SharedCall | None:
+    def _tap(self, name: Tap, call: Call, theirs: Call | None) -> SharedCall | None:
         """The candidate's call of a block, if it holds what the reference's does.
 
         Args:
             name: The candidate's.
             call, theirs: Of both sides.
-            of_any_size: Whether the result may have another size.
         """
         if theirs is None:
             return None
@@ -199,7 +196,7 @@ class Matched(Correspondence):
         )
         if _is_upright(inputs):
             output = _upright(output)
-        if not inputs.complete or not (output.leaves or of_any_size):
+        if not (inputs.complete and output.leaves):
             return None
         return SharedCall(name, call, theirs, inputs, output)
 
@@ -261,8 +258,10 @@ class Matched(Correspondence):
     ) -> SharedCall | None:
         """The candidate's call of a function with the same arrays."""
         for other in free:
-            if other.function == name.function:
-                tap = self._tap(other, call, own[other], name.function in _WINDOWS)
+            if other.operation == name.operation:
+                tap = self._tap(other, call, own[other])
+                if tap is None and name.operation in _WINDOWS:
+                    tap = self._resized(other, call, own)
                 if tap is not None and tap.inputs.leaves and tap.inputs.by_value:
                     free.remove(other)
                     return tap

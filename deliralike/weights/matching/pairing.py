@@ -109,15 +109,22 @@ def _keeps_channels_last(slot: Any) -> bool:
 def _in_order(
     tensors: Mapping[str, Tensor], called: Sequence[str]
 ) -> dict[str, Tensor]:
-    """Tensors in the order in which the blocks that hold them are called; others stay behind."""
-    ranks = {path: rank for rank, path in enumerate(called)}
+    """Tensors in the order in which the blocks that hold them are called.
 
-    def rank(name: str) -> int:
-        """Return that of a tensor's block, or of the innermost one around it that is called."""
-        for path in above(name):
-            if path in ranks:
-                return ranks[path]
-        return len(ranks)
+    Those of a block that is not called stand behind all calls within the block around it.
+    """
+    first = {path: place for place, path in enumerate(called)}
+    behind: dict[str, float] = {}
+    for path, place in first.items():
+        for around in above(f"{path}."):
+            behind[around] = place + 0.5
+
+    def rank(name: str) -> float:
+        """Return that of a tensor's block, or the place behind the innermost that is called."""
+        block, *around = above(name)
+        if block in first:
+            return first[block]
+        return next((behind[path] for path in around if path in first), len(called))
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 
