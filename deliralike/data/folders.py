@@ -13,6 +13,7 @@ from deliralike.data.dataset import Samples
 from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.pictures import colours, open_picture, pillow
+from deliralike.setting_types import refuse_other_types
 
 SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
@@ -84,6 +85,8 @@ def image_folder(
     """
     refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     root = _folder(path)
+    given = {"size": size, "classes": classes}
+    refuse_other_types(f"folder {str(root)!r}", image_folder, given)
     present = subfolders(root)
     if not present:
         raise SettingError(

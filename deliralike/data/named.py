@@ -12,6 +12,7 @@ from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
 from deliralike.errors import refuse_unknown, refuse_unknown_settings
+from deliralike.setting_types import refuse_other_types
 from deliralike.terminal import warn
 
 
@@ -31,7 +32,8 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
     Raises:
         UnknownName: There is no such dataset; the nearest names are given.
         ArgumentError: The dataset has no such option.
-        SettingError: Data of your own are not there, or hold something else.
+        SettingError: Data of your own are not there, or hold something else; or an option is of
+            another type.
         DataUnavailable: The package that it comes with is not installed; the message says how to
             install it.
 
@@ -40,6 +42,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         >>> digits.train.inputs.shape, digits.held_out.inputs.shape, digits.classes[:3]
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
+    refuse_other_types(name, load, {"held_out": held_out, "seed": seed})
     if name not in _READERS and kind(name):
         return load_user_data(name, held_out=held_out, seed=seed, **options)
     refuse_unknown(name, _READERS, f"there is no dataset {name!r}")
@@ -50,6 +53,7 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         )
     choices = inspect.signature(_READERS[name]).parameters.keys()
     refuse_unknown_settings(f"dataset {name!r}", options, choices)
+    refuse_other_types(f"dataset {name!r}", _READERS[name], options)
     return _READERS[name](held_out=held_out, seed=seed, **options)
 
 

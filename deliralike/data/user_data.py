@@ -25,7 +25,12 @@ from deliralike.data.array_guessing import (
     first_present,
 )
 from deliralike.data.dataset import Dataset, Samples, random_split
-from deliralike.data.folders import image_folder, listed_pictures, subfolder_called
+from deliralike.data.folders import (
+    AnySize,
+    image_folder,
+    listed_pictures,
+    subfolder_called,
+)
 from deliralike.data.mask_folders import IMAGES, MASKS, MaskFolder
 from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import (
@@ -34,6 +39,7 @@ from deliralike.errors import (
     refuse_unknown,
     refuse_unknown_settings,
 )
+from deliralike.setting_types import refuse_other_types
 from deliralike.weights.inflate import refuse_expansion
 
 _TASKS = ("classification", "segmentation")
@@ -84,6 +90,7 @@ def load_user_data(
     request = _Request(name, held_out, seed, options)
     if own_code.is_name(name):
         return _from_function(request)
+    refuse_other_types(name, _options, options)
     path = Path(name).expanduser()
     if not path.exists():
         raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
@@ -98,6 +105,20 @@ def load_user_data(
             "module:function"
         )
     return _FILES[suffix](request, path)
+
+
+def _options(
+    *,
+    task: str | None,
+    size: AnySize | None,
+    mode: str | None,
+    classes: int | Sequence[str] | None,
+    values: Sequence[int | str] | None,
+    spacing: float | Sequence[float] | None,
+    label: str | None,
+    target: str | Sequence[str],
+) -> None:
+    """Take what files and folders have as options, for the types of these."""
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,27 @@ def test_a_folder_of_pictures(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("held_out", "0.2"),
+        ("seed", None),
+        ("size", 2.5),
+        ("size", ("8", "8")),
+        ("mode", 3),
+        ("classes", 2),
+        ("task", ["segmentation"]),
+    ],
+)
+def test_an_option_of_another_type_is_named(option, value, tmp_path):
+    pictures(tmp_path / "cat", 3)
+    pictures(tmp_path / "dog", 3)
+    with pytest.raises(SettingError, match=f"{option}=.* must be "):
+        data.load(str(tmp_path), **{option: value})
+    with pytest.raises(SettingError, match="held_out='all' must be a number"):
+        data.load("digits", held_out="all")
+
+
 def test_a_folder_that_is_split(tmp_path):
     pictures(tmp_path / "train", 6)
     pictures(tmp_path / "val", 4)
