@@ -61,9 +61,14 @@ added = jax.jit(_added, donate_argnums=0)  # in the storage of the totals
 
 
 @jax.jit
-def blended(average: jax.Array, value: jax.Array, weight: float) -> jax.Array:
-    """Return an average, moved towards a value by a weight."""
-    return average + (value - average) * weight
+def blended(
+    averages: list[jax.Array], values: list[jax.Array], weight: float
+) -> list[jax.Array]:
+    """Return each average, moved towards its value by a weight."""
+    blends = []
+    for average, value in zip(averages, values, strict=True):
+        blends.append(average + (value - average) * weight)
+    return blends
 
 
 def _current() -> str | None:

@@ -12,10 +12,7 @@ import numpy as np
 import optax
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.program import (
-    ModuleVariables,
-    Named,
-)
+from deliralike.backends.jax.compiled.program import ModuleVariables, Named
 from deliralike.backends.jax.network import JaxSlot, Layout
 from deliralike.backends.jax.variables import array_of
 from deliralike.errors import CapabilityError, StateError

@@ -38,9 +38,7 @@ from deliralike.backends.jax.compiled.surroundings import (
     surroundings_of,
 )
 from deliralike.backends.jax.network import JaxSlot, walk
-from deliralike.backends.jax.unstable import (
-    checks_of_update,
-)
+from deliralike.backends.jax.unstable import checks_of_update
 from deliralike.backends.jax.variables import array_of, holding, overwrite
 from deliralike.errors import CapabilityError
 from deliralike.nest.arrays import widest

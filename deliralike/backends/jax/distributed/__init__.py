@@ -9,10 +9,7 @@ from deliralike.backends.jax.distributed.network import (
 )
 from deliralike.backends.jax.distributed.process_group import JaxProcessGroup
 from deliralike.backends.jax.distributed.sharded import ShardedJaxNetwork
-from deliralike.backends.jax.distributed.spmd import (
-    SpmdJaxNetwork,
-    SpmdJaxOptimizer,
-)
+from deliralike.backends.jax.distributed.spmd import SpmdJaxNetwork, SpmdJaxOptimizer
 
 __all__ = [
     "DistributedJaxNetwork",

@@ -15,9 +15,7 @@ import jax
 import numpy as np
 
 from deliralike.backends.jax.arrays import whole
-from deliralike.backends.jax.compiled.program import (
-    ModuleVariables,
-)
+from deliralike.backends.jax.compiled.program import ModuleVariables
 from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
 from deliralike.backends.jax.distributed.spmd import JaxSpmdReplicas, SpmdJaxNetwork
 from deliralike.backends.jax.network import JaxSlot

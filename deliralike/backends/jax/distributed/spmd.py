@@ -15,9 +15,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.backends.jax import random
-from deliralike.backends.jax.compiled.gradients import (
-    run_on_copy,
-)
+from deliralike.backends.jax.compiled.gradients import run_on_copy
 from deliralike.backends.jax.compiled.program import (
     Values,
     flatten_arguments,

@@ -13,9 +13,7 @@ import numpy as np
 from flax import nnx
 
 from deliralike.backends.jax import arrays
-from deliralike.backends.jax.compiled.copies import (
-    copy_around,
-)
+from deliralike.backends.jax.compiled.copies import copy_around
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,

@@ -28,10 +28,7 @@ from deliralike.backends.jax.compiled.program import (
 )
 from deliralike.backends.jax.network import AbstractJaxNetwork, JaxNetworkType, walk
 from deliralike.backends.jax.replicas.copies import ReplicaCopy
-from deliralike.backends.jax.replicas.traced import (
-    TracedReplicas,
-    is_floating,
-)
+from deliralike.backends.jax.replicas.traced import TracedReplicas, is_floating
 from deliralike.backends.jax.replicas.whole_batch import WholeBatch
 from deliralike.backends.jax.variables import array_of, set_array
 from deliralike.errors import CapabilityError

@@ -10,9 +10,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from deliralike import random
-from deliralike.backends.jax.compiled.gradients import (
-    changed_values,
-)
+from deliralike.backends.jax.compiled.gradients import changed_values
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     Named,
