@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -88,6 +88,8 @@ _TESTS: dict[Any, Callable[[Any], bool]] = {
     str: lambda value: isinstance(value, str),
     NoneType: lambda value: value is None,
     Mapping: lambda value: isinstance(value, Mapping),
+    Iterable: lambda value: isinstance(value, Iterable) and not isinstance(value, str),
+    Callable: callable,
 }
 _WORDS = {
     bool: "true or false",
@@ -96,6 +98,8 @@ _WORDS = {
     str: "a text",
     NoneType: "None",
     Mapping: "a mapping",
+    Iterable: "a list",
+    Callable: "a function",
 }
 
 

@@ -12,6 +12,7 @@ from deliralike.errors import ArgumentError, SettingError, StateError, whole_num
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
+from deliralike.setting_types import refuse_other_types
 from deliralike.training.json_nests import State
 
 
@@ -63,6 +64,7 @@ class WeightAverage:
         Raises:
             SettingError: A setting makes no sense.
         """
+        refuse_other_types("WeightAverage", WeightAverage, {"decay": decay})
         if decay is not None and not 0.0 <= decay < 1.0:
             raise SettingError(
                 f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"

@@ -40,6 +40,8 @@ from deliralike.optim.layer_decay import groups_by_depth
 from deliralike.optim.loss import count_samples
 from deliralike.optim.optimizer import AbstractOptimizer, known_lr
 from deliralike.parallel import ProcessGroup
+from deliralike.parallel.replicas.network import BUFFERS
+from deliralike.setting_types import refuse_other_types
 from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
@@ -152,6 +154,17 @@ class Trainer:
         compile: bool | Mapping[str, Any] = False,  # PyTorch's name
     ) -> None:
         """Combine the parts; nothing is trained."""
+        checked = {
+            "callbacks": callbacks,
+            "devices": devices,
+            "layer_decay": layer_decay,
+            "inferer": inferer,
+            "compile": compile,
+        }
+        refuse_other_types("Trainer", Trainer, checked)
+        refuse_unknown(
+            buffers, BUFFERS, f"buffers={buffers!r} is unknown", SettingError
+        )
         refuse_unknown(rng, RANDOM, f"rng={rng!r} is unknown", SettingError)
         self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
@@ -163,7 +176,9 @@ class Trainer:
         self.metrics = metrics
         if metrics:
             evaluation.refuse_named_as_losses(metrics, losses)
-        self.callbacks = sorted(callbacks, key=lambda callback: callback.runs_last)
+        self.callbacks = sorted(
+            map(_callback, callbacks), key=lambda each: each.runs_last
+        )
         self.seed = seed
         self.rng = rng
         self.inferer = inferer
@@ -173,8 +188,10 @@ class Trainer:
                 each.accumulate = accumulate
             if precision is not None or loss_scale is not None:
                 each.compute_in(precision or each.precision, loss_scale)
-            if compile is not False:
-                each.compile(**({} if compile is True else compile))
+            if isinstance(compile, Mapping):
+                each.compile(**compile)
+            elif compile:
+                each.compile()
             if clip_norm is not None:
                 each.pre_update_hooks.append(ClipNorm.of(clip_norm))
             if clip_value is not None:
@@ -267,6 +284,9 @@ class Trainer:
                 it too; see `Interrupted`. A signal to any process ends all of them after the same
                 step.
         """
+        refuse_other_types(
+            "fit", Trainer.fit, {"drop_last": drop_last, "accept": accept}
+        )
         first = self._next_epoch if resume is None else 0
         epochs = first + whole_number("epochs", epochs, 1)
         loader = data.loader_of(
@@ -773,6 +793,15 @@ def _schedules(
 def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
     """Return the schedules by optimizer for a run of so many updates."""
     return {name: schedule_of(each, updates) for name, each in given.items()}
+
+
+def _callback(given: Any) -> Callback:
+    if not isinstance(given, Callback):
+        raise SettingError(
+            f"callbacks: {given!r} is no callback: wanted are objects of such classes, as in "
+            "callbacks=[EarlyStopping('loss')]"
+        )
+    return given
 
 
 def _may_add_figures(callback: Callback) -> bool:

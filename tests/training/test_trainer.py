@@ -8,7 +8,7 @@ from deliralike import backends, data, zoo
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.optim import rules
 from deliralike.optim.clipping import ClipNorm
-from deliralike.training import Trainer
+from deliralike.training import EarlyStopping, Trainer
 from tests.arrays import same_named
 
 RNG = np.random.default_rng(0)
@@ -174,6 +174,29 @@ def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
 def test_a_trainer_that_cannot_be_made_says_why(options, error, message):
     with pytest.raises(error, match=message.replace("(", r"\(")):
         Trainer(network(), **({"optimizer": SGD} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"callbacks": EarlyStopping("loss")}, "callbacks=.* must be a list"),
+        ({"callbacks": [EarlyStopping]}, "callbacks: .* is no callback"),
+        ({"devices": 2}, "devices=2 must be a list, each entry a text, or None"),
+        ({"buffers": "snyc"}, "buffers='snyc' is unknown. Did you mean 'sync'"),
+        ({"average": "0.9"}, "decay='0.9' must be a number, or None"),
+        ({"layer_decay": "0.75"}, "layer_decay='0.75' must be a number, or None"),
+        ({"inferer": 3}, "inferer=3 must be a function, or None"),
+        ({"compile": "max-autotune"}, "compile='max-autotune' must be true or false"),
+    ],
+)
+def test_arguments_of_another_type_are_named(options, message):
+    with pytest.raises(SettingError, match=message):
+        Trainer(network(), SGD, **options)
+
+
+def test_a_name_that_is_accepted_stands_in_a_list():
+    with pytest.raises(SettingError, match="accept='loss' must be a list"):
+        Trainer(network(), SGD).fit(SAMPLES, accept="loss")
 
 
 def test_a_trainer_takes_what_users_of_mmengine_write():

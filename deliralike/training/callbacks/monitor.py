@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deliralike.errors import SettingError, UnknownName, suggestion
+from deliralike.setting_types import refuse_other_types
 from deliralike.training.history import Epoch
 
 MODES = ("min", "max")
@@ -40,6 +41,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        refuse_other_types("Monitor", Monitor, vars(self))
         if self.mode not in MODES:
             raise SettingError(
                 f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is"
