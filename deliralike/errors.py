@@ -259,12 +259,17 @@ def matching(pattern: str, names: Iterable[str], what: str) -> list[str]:
         what: What an error says that nothing of it matches: ``"no parameter"``.
 
     Raises:
+        ArgumentError: It is no text; several patterns come one by one.
         UnknownName: None matches; names the nearest.
 
     Example:
         >>> matching("fc.*", ["conv.weight", "fc.weight", "fc.bias"], "no parameter")
         ['fc.weight', 'fc.bias']
     """
+    if not isinstance(pattern, str):
+        raise ArgumentError(
+            f"{pattern!r} is no pattern of names: wanted one, such as 'fc.*'"
+        )
     known = list(names)
     found = fnmatch.filter(known, pattern)
     if not found:

@@ -14,7 +14,7 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -289,9 +289,9 @@ def DataParallel(
     """
     wrapped = wrap(network)
     wrapped.parallelism.refuse_replicas()
-    if isinstance(devices, str):
+    if isinstance(devices, str) or not isinstance(devices, Iterable):
         raise SettingError(
-            f"devices={devices!r} is a text, wanted a list with one device for each replica"
+            f"devices={devices!r}: wanted a list with one device for each replica"
         )
     chosen = ReplicaSettings.on_devices(
         wrapped, devices, output_device, dim=dim, **settings

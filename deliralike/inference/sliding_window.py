@@ -13,6 +13,7 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError, StructureError
 from deliralike.inference import windows
 from deliralike.inference.predictor import described, pictures, predictor_of
+from deliralike.setting_types import refuse_other_types
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class SlidingWindowInferer:
     sigma_scale: float | Sequence[float] = 0.125
 
     def __post_init__(self) -> None:
+        refuse_other_types("SlidingWindowInferer", SlidingWindowInferer, vars(self))
         if self.sw_batch_size < 1:
             raise SettingError(
                 f"sw_batch_size must be at least 1, not {self.sw_batch_size!r}"

@@ -53,10 +53,17 @@ class Groups:
         """Return groups from the settings that differ from the rule's, by patterns of names.
 
         Raises:
-            ArgumentError: The rule has no such setting, or `settings` is no mapping of mappings.
+            ArgumentError: `rule` is none, it has no such setting, or `settings` is no mapping of
+                mappings.
             SettingError: A setting makes no sense, or the rule's learning rate is 0 and a group's
                 is not.
         """
+        if not isinstance(rule, Rule):
+            raise ArgumentError(
+                f"an optimizer is made of an update rule, not of {rule!r}: wanted "
+                "rules.rule('adam', lr=1e-3); an optimizer of a framework goes to "
+                "backend.wrap_optimizer"
+            )
         if settings is not None and not isinstance(settings, Mapping):
             raise ArgumentError(
                 f"groups={settings!r}: wanted patterns with settings, {{'*.bias': {{...}}}}"

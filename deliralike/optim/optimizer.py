@@ -85,9 +85,15 @@ class AbstractOptimizer(ABC):
         """Remember the network; nothing of it changes.
 
         Raises:
+            ArgumentError: It is no network, but a module of a framework, say.
             UnknownName: No parameter matches the pattern.
             ConstructionError: The network was given a layer that would not be trained.
         """
+        if not hasattr(network, "parallelism"):
+            raise ArgumentError(
+                f"a {type(network).__name__} is no network that an optimizer can update: one of a "
+                "framework is wrapped, deliralike.wrap(module)"
+            )
         self.parallelism: Any = network.parallelism
         self.parallelism.refuse_unregistered()
         self.network: Any = network

@@ -216,3 +216,11 @@ def test_pictures_and_outputs_that_do_not_fit_are_refused():
     outputs = iter([{"a": np.zeros((1, 1, 4, 4))}, {"b": np.zeros((1, 1, 4, 4))}])
     with pytest.raises(StructureError, match="outputs of different structures"):
         infer(picture(9, 9), lambda x: next(outputs))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("roi_size", 2.5), ("sw_batch_size", "4"), ("overlap", None)]
+)
+def test_a_setting_of_another_type_is_named(setting, value):
+    with pytest.raises(SettingError, match=f"{setting}={value!r} must be "):
+        SlidingWindowInferer(**{"roi_size": 5, setting: value})

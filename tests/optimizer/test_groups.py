@@ -1,5 +1,7 @@
 """Parameter groups: settings of their own by name, and ratios of learning rates that are kept."""
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -361,3 +363,33 @@ def test_an_optimizer_of_pytorch_without_a_learning_rate_says_so():
     )
     with pytest.raises(ArgumentError, match="Rateless has no learning rate"):
         optimizer.lr = 0.1
+
+
+@pytest.mark.parametrize("given", ["sgd", None, 0.1])
+def test_what_is_no_rule_makes_no_optimizer(backend, given):
+    with pytest.raises(ArgumentError, match="made of an update rule, not of"):
+        backend.optimizer(given, Net.on(backend)())
+
+
+def unwrapped(name):
+    """A module of the framework itself."""
+    if name == "torch":
+        return importlib.import_module("torch").nn.Linear(3, 2)
+    if name == "chainer":
+        return importlib.import_module("chainer").links.Linear(3, 2)
+    nnx = importlib.import_module("flax.nnx")
+    return nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
+
+def test_what_is_no_network_has_no_optimizer(backend):
+    """A module of a framework is one when it is wrapped."""
+    with pytest.raises(ArgumentError, match="is wrapped, deliralike.wrap"):
+        backend.optimizer(rule("sgd", lr=0.1), unwrapped(backend.name))
+
+
+def test_several_patterns_are_no_pattern(backend):
+    network = Net.on(backend)()
+    with pytest.raises(ArgumentError, match="is no pattern of names"):
+        backend.optimizer(rule("sgd", lr=0.1), network, parameters=["head.*"])
+    with pytest.raises(ArgumentError, match="is no pattern of names"):
+        network.set_trainable(["head.*"], False)

@@ -576,12 +576,10 @@ def test_settings_that_are_changed_in_place_reach_the_replicas(backend):
         np.testing.assert_allclose(found, values * factor * scale, rtol=1e-14)
 
 
-def test_a_text_in_the_place_of_a_list_of_devices_is_an_error(backend):
-    device = backend.devices()[0]
-    with pytest.raises(
-        SettingError, match=f"devices='{device}' is a text, wanted a list"
-    ):
-        DataParallel(built(backend), device)
+def test_what_is_no_list_of_devices_is_an_error(backend):
+    for given in (backend.devices()[0], 2, None):
+        with pytest.raises(SettingError, match=f"devices={given!r}: wanted a list"):
+            DataParallel(built(backend), given)
 
 
 def test_a_replicated_network_is_not_replicated_again(backend):
