@@ -225,7 +225,7 @@ class Architecture:
         """Raise an error for a number of spatial axes that the network cannot have."""
         dims = arguments.get("dims")
         if dims is not None and dims not in self.dims:
-            wanted = " or ".join(map(str, self.dims))
+            wanted = ", ".join(map(str, self.dims))
             raise SettingError(f"{self.name}: dims={dims!r}; wanted {wanted}")
 
     def _refuse_negative(self, arguments: Mapping[str, Any]) -> None:
