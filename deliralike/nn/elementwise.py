@@ -123,13 +123,8 @@ class Elementwise(Primitives):
 
     @other_name
     def lerp(self, x: Array, end: Array, weight: Array | float) -> Array:
-        """``x + weight * (end - x)``, which is exactly `end` where the weight is 1."""
-        difference = end - x
-        from_start = x + weight * difference
-        from_end = end - (1.0 - weight) * difference
-        if isinstance(weight, int | float):
-            return from_start if abs(weight) < 0.5 else from_end
-        return self.where(self.abs(weight) < 0.5, from_start, from_end)
+        """``(1 - weight) * x + weight * end``."""
+        return (1.0 - weight) * x + weight * end
 
     @other_name
     def addcmul(

@@ -46,9 +46,8 @@ class Reductions(Elementwise):
             return self.amax(x)
         if not isinstance(dim, int | np.integer):
             return self.maximum(x, dim)
-        axis = int(dim)
-        indices = self.argmax(self.stop_gradient(x), axis, keepdim)
-        return ValuesAndIndices(self.max_along(x, axis, keepdim), indices)
+        indices = self.argmax(self.stop_gradient(x), int(dim), keepdim=True)
+        return self._selected(x, indices, int(dim), keepdim)
 
     @other_name
     def min(
@@ -59,10 +58,15 @@ class Reductions(Elementwise):
             return self.amin(x)
         if not isinstance(dim, int | np.integer):
             return self.minimum(x, dim)
-        axis = int(dim)
-        indices = self.argmin(self.stop_gradient(x), axis, keepdim=True)
-        shape = _reduced(x.shape, axis, keepdim)
-        values = self.reshape(self.select_along(x, indices, axis), shape)
+        indices = self.argmin(self.stop_gradient(x), int(dim), keepdim=True)
+        return self._selected(x, indices, int(dim), keepdim)
+
+    def _selected(
+        self, x: Array, indices: Array, dim: int, keepdim: bool
+    ) -> ValuesAndIndices:
+        """The elements at positions of an axis, of which there is one for each row."""
+        shape = _reduced(x.shape, dim, keepdim)
+        values = self.reshape(self.select_along(x, indices, dim), shape)
         return ValuesAndIndices(values, self.reshape(indices, shape))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
