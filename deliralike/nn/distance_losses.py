@@ -30,7 +30,7 @@ class DistanceLosses(Losses):
         distance = self.abs(x - target)
         if beta == 0:
             return self._reduce(distance, reduction)
-        return self._reduce(self._huber(distance, beta) / beta, reduction)
+        return self._reduce(self._smoothed(distance, beta), reduction)
 
     def huber_loss(
         self,
@@ -47,14 +47,13 @@ class DistanceLosses(Losses):
         self._same_shape("huber_loss", x, target)
         if delta <= 0:
             raise SettingError(f"huber_loss: delta={delta!r} must be above 0")
-        loss = self._huber(self.abs(x - target), delta)
+        loss = delta * self._smoothed(self.abs(x - target), delta)
         return self._reduce(loss, reduction, weight)
 
-    def _huber(self, distance: Array, delta: float) -> Array:
-        is_near = distance < delta
+    def _smoothed(self, distance: Array, beta: float) -> Array:
+        is_near = distance < beta
         near = self.where(is_near, distance, 0.0)  # whose square does not overflow
-        far = delta * (distance - 0.5 * delta)
-        return self.where(is_near, 0.5 * near * near, far)
+        return self.where(is_near, 0.5 * near * near / beta, distance - 0.5 * beta)
 
     def poisson_nll_loss(
         self,
@@ -87,6 +86,7 @@ class DistanceLosses(Losses):
             loss = loss + self.where(above_one, term, 0.0)
         return self._reduce(loss, reduction)
 
+    @in_float32
     def gaussian_nll_loss(
         self,
         x: Array,

@@ -224,10 +224,13 @@ class Reductions(Elementwise):
     ) -> Array:
         """``log(sum(exp(x)))`` over some axes, without overflow."""
         dims = _axes(x.shape, dim)
+        shape = _reduced(x.shape, dims, keepdim)
+        if 0 in x.shape:
+            return self.zeros(shape, like=x) - math.inf
         largest = self._largest(self.stop_gradient(x), dims)
         largest = self.where(self.abs(largest) < math.inf, largest, 0.0)
         total = self.log(self.sum(self.exp(x - largest), dims, keepdim))
-        return total + self.reshape(largest, _reduced(x.shape, dims, keepdim))
+        return total + self.reshape(largest, shape)
 
     # Norms and distances
 
@@ -304,11 +307,7 @@ class Reductions(Elementwise):
         Shapes:
             ``(..., n, width)`` and ``(..., m, width)`` give ``(..., n, m)``.
         """
-        *batch1, rows, width1 = x1.shape
-        *batch2, columns, width2 = x2.shape
-        x1 = self.reshape(x1, (*batch1, rows, 1, width1))
-        x2 = self.reshape(x2, (*batch2, 1, columns, width2))
-        return self.norm(x1 - x2, p, -1)
+        return self.norm(x1[..., None, :] - x2[..., None, :, :], p, -1)
 
     def pdist(self, x: Array, p: float = 2.0) -> Array:
         """The distances of all pairs of different rows: those above the diagonal of `cdist`."""
