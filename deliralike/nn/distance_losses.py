@@ -30,9 +30,7 @@ class DistanceLosses(Losses):
         distance = self.abs(x - target)
         if beta == 0:
             return self._reduce(distance, reduction)
-        near = 0.5 * distance * distance / beta
-        loss = self.where(distance < beta, near, distance - 0.5 * beta)
-        return self._reduce(loss, reduction)
+        return self._reduce(self._smoothed(distance, beta), reduction)
 
     def huber_loss(
         self,
@@ -49,10 +47,13 @@ class DistanceLosses(Losses):
         self._same_shape("huber_loss", x, target)
         if delta <= 0:
             raise SettingError(f"huber_loss: delta={delta!r} must be above 0")
-        distance = self.abs(x - target)
-        near = 0.5 * distance * distance
-        loss = self.where(distance < delta, near, delta * (distance - 0.5 * delta))
+        loss = delta * self._smoothed(self.abs(x - target), delta)
         return self._reduce(loss, reduction, weight)
+
+    def _smoothed(self, distance: Array, beta: float) -> Array:
+        is_near = distance < beta
+        near = self.where(is_near, distance, 0.0)  # whose square does not overflow
+        return self.where(is_near, 0.5 * near * near / beta, distance - 0.5 * beta)
 
     def poisson_nll_loss(
         self,
@@ -85,6 +86,7 @@ class DistanceLosses(Losses):
             loss = loss + self.where(above_one, term, 0.0)
         return self._reduce(loss, reduction)
 
+    @in_float32
     def gaussian_nll_loss(
         self,
         x: Array,

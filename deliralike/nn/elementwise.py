@@ -7,7 +7,7 @@ from typing import Any
 
 from deliralike.errors import DtypeError, SettingError
 from deliralike.nn import checks
-from deliralike.nn.arguments import common_type, truth_values
+from deliralike.nn.arguments import common_type, in_float32, truth_values
 from deliralike.nn.checks import is_floating
 from deliralike.nn.primitives import Array, Primitives, other_name
 
@@ -123,13 +123,8 @@ class Elementwise(Primitives):
 
     @other_name
     def lerp(self, x: Array, end: Array, weight: Array | float) -> Array:
-        """``x + weight * (end - x)``, which is exactly `end` where the weight is 1."""
-        difference = end - x
-        from_start = x + weight * difference
-        from_end = end - (1.0 - weight) * difference
-        if isinstance(weight, int | float):
-            return from_start if abs(weight) < 0.5 else from_end
-        return self.where(self.abs(weight) < 0.5, from_start, from_end)
+        """``(1 - weight) * x + weight * end``."""
+        return (1.0 - weight) * x + weight * end
 
     @other_name
     def addcmul(
@@ -182,6 +177,7 @@ class Elementwise(Primitives):
         half = self.tanh(self.where(is_near, x, 0.0) * 0.5)
         return self.where(is_near, 2.0 * half / (1.0 - half), self.exp(x) - 1.0)
 
+    @in_float32
     def exp2(self, x: Array) -> Array:
         """``2 ** x``."""
         return self.exp(x * math.log(2.0))
@@ -260,6 +256,7 @@ class Elementwise(Primitives):
         half = self.sinh(0.5 * x)  # so that the derivative near 0 is no difference
         return 1.0 + 2.0 * half * half
 
+    @in_float32
     def asinh(self, x: Array) -> Array:
         """The inverse of `sinh`."""
         size = self.where(x < 0, -x, x)
@@ -271,6 +268,7 @@ class Elementwise(Primitives):
         y = self.log1p(size + size * (inside / below))
         return self.where(x < 0, -y, y)
 
+    @in_float32
     def acosh(self, x: Array) -> Array:
         """The inverse of `cosh`, for ``x >= 1``."""
         above = x - 1.0

@@ -160,6 +160,7 @@ class Losses(Selecting):
         """`bce_with_logits` by PyTorch's name and order of arguments."""
         return self.bce_with_logits(x, target, weight, pos_weight, reduction)
 
+    @in_float32
     def binary_cross_entropy(
         self,
         x: Array,

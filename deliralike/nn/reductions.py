@@ -46,9 +46,8 @@ class Reductions(Elementwise):
             return self.amax(x)
         if not isinstance(dim, int | np.integer):
             return self.maximum(x, dim)
-        axis = int(dim)
-        indices = self.argmax(self.stop_gradient(x), axis, keepdim)
-        return ValuesAndIndices(self.max_along(x, axis, keepdim), indices)
+        indices = self.argmax(self.stop_gradient(x), int(dim), keepdim=True)
+        return self._selected(x, indices, int(dim), keepdim)
 
     @other_name
     def min(
@@ -59,10 +58,15 @@ class Reductions(Elementwise):
             return self.amin(x)
         if not isinstance(dim, int | np.integer):
             return self.minimum(x, dim)
-        axis = int(dim)
-        indices = self.argmin(self.stop_gradient(x), axis, keepdim=True)
-        shape = _reduced(x.shape, axis, keepdim)
-        values = self.reshape(self.select_along(x, indices, axis), shape)
+        indices = self.argmin(self.stop_gradient(x), int(dim), keepdim=True)
+        return self._selected(x, indices, int(dim), keepdim)
+
+    def _selected(
+        self, x: Array, indices: Array, dim: int, keepdim: bool
+    ) -> ValuesAndIndices:
+        """The elements at positions of an axis, of which there is one for each row."""
+        shape = _reduced(x.shape, dim, keepdim)
+        values = self.reshape(self.select_along(x, indices, dim), shape)
         return ValuesAndIndices(values, self.reshape(indices, shape))
 
     def argmax(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
@@ -220,10 +224,13 @@ class Reductions(Elementwise):
     ) -> Array:
         """``log(sum(exp(x)))`` over some axes, without overflow."""
         dims = _axes(x.shape, dim)
+        shape = _reduced(x.shape, dims, keepdim)
+        if 0 in x.shape:
+            return self.zeros(shape, like=x) - math.inf
         largest = self._largest(self.stop_gradient(x), dims)
         largest = self.where(self.abs(largest) < math.inf, largest, 0.0)
         total = self.log(self.sum(self.exp(x - largest), dims, keepdim))
-        return total + self.reshape(largest, _reduced(x.shape, dims, keepdim))
+        return total + self.reshape(largest, shape)
 
     # Norms and distances
 
@@ -300,11 +307,7 @@ class Reductions(Elementwise):
         Shapes:
             ``(..., n, width)`` and ``(..., m, width)`` give ``(..., n, m)``.
         """
-        *batch1, rows, width1 = x1.shape
-        *batch2, columns, width2 = x2.shape
-        x1 = self.reshape(x1, (*batch1, rows, 1, width1))
-        x2 = self.reshape(x2, (*batch2, 1, columns, width2))
-        return self.norm(x1 - x2, p, -1)
+        return self.norm(x1[..., None, :] - x2[..., None, :, :], p, -1)
 
     def pdist(self, x: Array, p: float = 2.0) -> Array:
         """The distances of all pairs of different rows: those above the diagonal of `cdist`."""

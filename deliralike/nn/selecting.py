@@ -141,10 +141,7 @@ class Selecting(Reductions, Shaping):
         """The k-th smallest element along an axis, and its position; `k` counts from 1."""
         checks.positive(k, "k", "kthvalue")
         indices = self.narrow(self.argsort(x, dim), dim, k - 1, 1)
-        values = self.select_along(x, indices, dim)
-        if keepdim:
-            return ValuesAndIndices(values, indices)
-        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
+        return self._selected(x, indices, dim, keepdim)
 
     def median(self, x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         """The median over an axis with its position, or that over all elements alone.
@@ -165,10 +162,7 @@ class Selecting(Reductions, Shaping):
         last = self.narrow(order, dim, x.shape[dim] - 1, 1)  # NaN, if there is one
         highest = self.select_along(x, last, dim)
         indices = self.where(highest == highest, middle, last)
-        values = self.select_along(x, indices, dim)
-        if keepdim:
-            return ValuesAndIndices(values, indices)
-        return ValuesAndIndices(self.squeeze(values, dim), self.squeeze(indices, dim))
+        return self._selected(x, indices, dim, keepdim)
 
     def cummax(self, x: Array, dim: int) -> ValuesAndIndices:
         """The largest element up to each one along an axis, and the last position that has it."""
@@ -208,10 +202,8 @@ class Selecting(Reductions, Shaping):
         if not isinstance(q, int | float):
             return self.stack([self.quantile(x, each, dim, keepdim) for each in q], 0)
         if dim is None:
-            flat = self.quantile(self.ravel(x), q, 0)
-            if keepdim:
-                return self.reshape(flat, [1] * x.ndim)
-            return flat
+            shape = [1] * x.ndim if keepdim else []
+            return self.reshape(self.quantile(self.ravel(x), q, 0), shape)
         if not 0 <= q <= 1:
             raise SettingError(f"quantile: q={q!r}; wanted a number from 0 to 1")
         ordered = self.sort(x, dim).values

@@ -369,7 +369,7 @@ class Shaping(Primitives):
 
         Source: arXiv 1609.05158.
         """
-        r = checks.positive(upscale_factor, "upscale_factor", "pixel_shuffle")
+        r = upscale_factor
         *batch, channels, height, width = _picture_sizes("pixel_shuffle", x)
         checks.divides(channels, r * r, "pixel_shuffle: channels", "upscale_factor**2")
         after = channels // (r * r)
@@ -383,7 +383,7 @@ class Shaping(Primitives):
 
         ``(..., c, h*r, w*r)`` gives ``(..., c*r*r, h, w)``.
         """
-        r = checks.positive(downscale_factor, "downscale_factor", "pixel_unshuffle")
+        r = downscale_factor
         *batch, channels, height, width = _picture_sizes("pixel_unshuffle", x)
         checks.divides(height, r, "pixel_unshuffle: height", "downscale_factor")
         checks.divides(width, r, "pixel_unshuffle: width", "downscale_factor")

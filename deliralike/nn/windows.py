@@ -323,11 +323,8 @@ class Windows(Maxima, Shaping):
         rows = x.shape[0] * channels
         # each axis on its own: (rows, taps, windows, the other axis)
         y = self.permute(self.reshape(x, (rows, *kernel, *counts)), (0, 1, 3, 2, 4))
-        y = self.reshape(y, (rows, kernel[0], counts[0], kernel[1] * counts[1]))
         y = self._overlap_add(y, size[0], stride[0], padding[0], dilation[0])
-        y = self.permute(
-            self.reshape(y, (rows, size[0], kernel[1], counts[1])), (0, 2, 3, 1)
-        )
+        y = self.permute(y, (0, 2, 3, 1))
         y = self._overlap_add(y, size[1], stride[1], padding[1], dilation[1])
         return self.reshape(self.transpose(y, 1, 2), (x.shape[0], channels, *size))
 
@@ -337,9 +334,10 @@ class Windows(Maxima, Shaping):
         """Add up windows along an axis; nothing is multiplied, so that NaN stays where it is.
 
         Shapes:
-            ``(rows, taps, windows, width)`` gives ``(rows, size, width)``.
+            ``(rows, taps, windows, ...)`` gives ``(rows, size, ...)``.
         """
-        rows, taps, windows, width = x.shape
+        rows, taps, windows, *rest = x.shape
+        width = math.prod(rest)
         reach = taps * dilation
         steps = -(-reach // stride)  # of a window
         blocks = windows + steps - 1
@@ -354,7 +352,8 @@ class Windows(Maxima, Shaping):
         x = self.reshape(x, (rows, steps * (blocks + 1), stride * width))
         x = self.reshape(x[:, : steps * blocks], (rows, steps, blocks * stride, width))
         after = size + padding - blocks * stride
-        return self.pad(self.sum(x, 1), ((-padding, after), (0, 0)))
+        x = self.pad(self.sum(x, 1), ((-padding, after), (0, 0)))
+        return self.reshape(x, (rows, size, *rest))
 
     def interpolate(
         self,

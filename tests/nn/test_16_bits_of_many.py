@@ -100,6 +100,16 @@ CASES = {
         np.zeros((2, SIDE * SIDE)),
         lambda: np.full((2, SIDE * SIDE), 1e4 / SIDE**2),
     ),
+    "exp2": (
+        lambda nn, x: nn.exp2(x) * 2.0**-14,
+        np.array([14.0, 14.25, 14.75, 15.0]),
+        lambda: 2.0 ** np.array([0.0, 0.25, 0.75, 1.0]),
+    ),
+    "gaussian_nll_loss": (
+        lambda nn, x: nn.gaussian_nll_loss(x, x, x * 0.0),
+        np.ones((2, 3)),
+        lambda: 0.5 * math.log(1e-6),
+    ),
     "nll_loss": (
         lambda nn, x: nn.nll_loss(nn.log_softmax(x, 1), labels(nn, x)),
         LOGITS,
@@ -205,3 +215,41 @@ def test_the_denominator_of_a_mean_in_16_bits_is_known_and_finite(name):
     assert float(backend.numpy(noted.of(entropy))) == SIDE * SIDE
     assert noted.of(dice) == 3
     assert noted.of(other) is None
+
+
+GRADIENTS = {
+    "binary_cross_entropy": (
+        lambda f, x: f.binary_cross_entropy(x[0], x[0] * 0 + 1, reduction="sum"),
+        [[-4.0, -2.0, -4 / 3], [0.0, 0.0, 0.0]],
+    ),
+    "smooth_l1_loss": (
+        lambda f, x: f.smooth_l1_loss(x, x * 0, reduction="sum", beta=0.5),
+        [[0.5, 1.0, 1.0], [1.0, -1.0, 1.0]],
+    ),
+    "huber_loss": (
+        lambda f, x: f.huber_loss(x, x * 0, reduction="sum", delta=0.5),
+        [[0.25, 0.5, 0.5], [0.5, -0.5, 0.5]],
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", GRADIENTS)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_branch_that_is_not_taken_leaves_no_nan_in_the_gradient(name, loss):
+    backend = backends.get(name)
+    call, wanted = GRADIENTS[loss]
+    for dtype in (*types_of(backend), "float32"):
+        large = 400.0 if dtype == "float16" else 1e20
+        x = backend.array(np.array([[0.25, 0.5, 0.75], [large, -large, 1.0]]), dtype)
+        found = backend.nn.gradient(lambda x: call(backend.nn, x), x)
+        found = backend.numpy(backend.nn.cast(found, "float32"))
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("function", ["asinh", "acosh"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_an_inverse_of_a_large_number_is_small(name, function):
+    backend = backends.get(name)
+    x = np.array([1.0, 300.0, 60000.0])
+    found = backend.numpy(getattr(backend.nn, function)(backend.array(x, "float16")))
+    np.testing.assert_allclose(found, double(getattr(torch, function), x), rtol=2e-3)

@@ -422,3 +422,12 @@ def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
     second = 4.0 if offsets is not None else second
     assert backend.numpy(found)[0, 0] == INFINITE
     np.testing.assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_logarithm_of_a_sum_of_nothing_is_minus_infinity(name, keepdim):
+    backend = backends.get(name)
+    x = np.zeros((2, 0, 3))
+    found = backend.numpy(backend.nn.logsumexp(backend.array(x), 1, keepdim))
+    np.testing.assert_array_equal(found, torch.tensor(x).logsumexp(1, keepdim).numpy())

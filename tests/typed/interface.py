@@ -41,6 +41,11 @@ _IMPORTS = {
     "Functions": "deliralike.nn.functional",
     "Network": "deliralike.network.base",
 }
+_GENERICS = (
+    ("collections.abc", "Sequence"),
+    ("collections.abc", "Callable"),
+    ("typing", "Any"),
+)
 
 
 def written():
@@ -79,7 +84,7 @@ def _signature(method, function, modules):
     if not inspect.isfunction(function):
         return f"(self) -> {result}"  # no __init__ of its own
     if hasattr(function, "__signature__"):
-        return f"({', '.join(_settings(function))}) -> {result}"
+        return f"({', '.join(_settings(function, modules))}) -> {result}"
     [node] = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     _annotate(node.args)
     annotations = [argument.annotation for argument in _arguments(node.args)] + [
@@ -92,18 +97,20 @@ def _signature(method, function, modules):
     return f"({ast.unparse(node.args)}) -> {result}"
 
 
-def _settings(function):
-    """Yield the arguments of a layer that is made of a function: a default says the type."""
+def _settings(function, modules):
+    """Yield the arguments of a layer that is made of a function, with the function's types."""
     for name, parameter in inspect.signature(function).parameters.items():
-        default = parameter.default
         if name == "self":
             yield name
-        elif default is parameter.empty:
-            yield f"{name}: Any"
-        elif default is None:
-            yield f"{name}: Any=None"
-        else:
-            yield f"{name}: {type(default).__name__}={default!r}"
+            continue
+        annotation = inspect.formatannotation(parameter.annotation).strip("'")
+        for module, generic in _GENERICS:
+            if f"{module}.{generic}" in annotation:
+                modules[generic] = module
+                annotation = annotation.replace(f"{module}.{generic}", generic)
+        is_required = parameter.default is parameter.empty
+        default = "" if is_required else f"={parameter.default!r}"
+        yield f"{name}: {annotation}{default}"
 
 
 def _annotate(arguments):

@@ -192,24 +192,16 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def reshape(self, x, shape):
-        if x.dtype.kind == "f":
-            return F.reshape(x, tuple(shape))
-        return raw(x).reshape(tuple(shape))
+        return _plain_unless_floating(F.reshape(x, tuple(shape)))
 
     def permute(self, x, dims):
-        if x.dtype.kind == "f":
-            return F.transpose(x, tuple(dims))
-        return raw(x).transpose(tuple(dims))
+        return _plain_unless_floating(F.transpose(x, tuple(dims)))
 
     def broadcast_to(self, x, shape):
-        if x.dtype.kind == "f":
-            return F.broadcast_to(x, tuple(shape))
-        return array_module(x).broadcast_to(raw(x), tuple(shape))
+        return _plain_unless_floating(F.broadcast_to(x, tuple(shape)))
 
     def concatenate(self, arrays, dim=0):
-        if arrays[0].dtype.kind == "f":
-            return F.concat(arrays, dim)
-        return array_module(arrays[0]).concatenate([raw(x) for x in arrays], dim)
+        return _plain_unless_floating(F.concat(arrays, dim))
 
     def pad_constant(self, x, pads, value=0.0):
         if x.dtype.kind == "f" and not any(map(any, pads)):
@@ -217,9 +209,7 @@ class ChainerFunctions(Functions):
         return _apply(nodes.Pad(pads, value), x)
 
     def flip_along(self, x, dim):
-        if x.dtype.kind == "f":
-            return F.flip(x, dim)
-        return array_module(x).flip(raw(x), dim)
+        return _plain_unless_floating(F.flip(x, dim))
 
     def select(self, x, index, dim):
         return _apply(nodes.select(raw(index), axis_of(dim, x.ndim)), x)
@@ -439,6 +429,11 @@ def _place(value: Any, construction: Construction) -> Any:
     value = np.asarray(value)
     dtype = construction.dtype if value.dtype.kind == "f" else None
     return arrays.array(value, dtype, construction.device)
+
+
+def _plain_unless_floating(y: Variable) -> Any:
+    """Return a variable of floating numbers, and the array of any other."""
+    return y if y.dtype.kind == "f" else y.array
 
 
 def _apply(node: Any, x: Any) -> Any:

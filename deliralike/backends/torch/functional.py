@@ -43,8 +43,9 @@ _ADAPTIVE_AVG = {
     2: F.adaptive_avg_pool2d,
     3: F.adaptive_avg_pool3d,
 }
-_SIGNED = (torch.int64, torch.int32, torch.int16, torch.int8)
-_WHOLE = frozenset({*_SIGNED, torch.uint8, torch.uint16, torch.uint32, torch.uint64})
+_WHOLE = frozenset(
+    getattr(torch, f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)
+)
 _NO_LABEL = -(
     2**62
 )  # PyTorch's kernel looks whether each label is a class unless it is ignored
@@ -211,9 +212,10 @@ class TorchFunctions(Functions):
         return torch.argmax(x, dim)
 
     def log_softmax(self, x, dim):
+        dim = axis_of(dim, x.dim())
         if x.is_cpu and x.dtype == torch.float16:  # which adds in 16 bits there
-            return F.log_softmax(x.float(), axis_of(dim, x.dim())).half()
-        return F.log_softmax(x, axis_of(dim, x.dim()))
+            return F.log_softmax(x.float(), dim).half()
+        return F.log_softmax(x, dim)
 
     # Shapes
 
@@ -363,12 +365,6 @@ class TorchFunctions(Functions):
     def adaptive_avg_pool(self, x, output_size):
         return _ADAPTIVE_AVG[x.dim() - 2](x, output_size)
 
-    def fold(self, x, output_size, kernel_size, dilation=1, padding=0, stride=1):
-        settings = (output_size, kernel_size, dilation, padding, stride)
-        if x.dim() != 3:
-            return super().fold(x, *settings)  # raises the error
-        return F.fold(x, *settings)
-
     def interpolate(
         self,
         x,
@@ -442,7 +438,7 @@ class TorchFunctions(Functions):
         )
 
     def batch_norm_train(self, x, weight=None, bias=None, eps=1e-5):
-        dims = tuple(d for d in range(x.dim()) if d != 1)
+        dims = (0, *range(2, x.dim()))
         y = F.batch_norm(
             unambiguous(x), None, None, weight, bias, True, 0.0, eps
         ).reshape(x.shape)

@@ -1,48 +1,41 @@
 """Activations as layers."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.layers.function_layers import REQUIRED, FunctionLayer, function_layer
+from deliralike.nn.layers.function_layers import FunctionLayer, function_layers
 from deliralike.nn.start import Constant
 
-# The function of a layer, and its settings with their defaults.
-_ACTIVATIONS: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "ReLU": ("relu", {"inplace": False}),
-    "ReLU6": ("relu6", {"inplace": False}),
-    "SiLU": ("silu", {"inplace": False}),
-    "Hardswish": ("hardswish", {"inplace": False}),
-    "Hardsigmoid": ("hardsigmoid", {"inplace": False}),
-    "Mish": ("mish", {"inplace": False}),
-    "SELU": ("selu", {"inplace": False}),
-    "Sigmoid": ("sigmoid", {}),
-    "Tanh": ("tanh", {}),
-    "LogSigmoid": ("logsigmoid", {}),
-    "Softsign": ("softsign", {}),
-    "Tanhshrink": ("tanhshrink", {}),
-    "Softplus": ("softplus", {"beta": 1.0, "threshold": 20.0}),
-    "Hardtanh": ("hardtanh", {"min_val": -1.0, "max_val": 1.0, "inplace": False}),
-    "Hardshrink": ("hardshrink", {"lambd": 0.5}),
-    "Softshrink": ("softshrink", {"lambd": 0.5}),
-    "Threshold": (
-        "threshold",
-        {"threshold": REQUIRED, "value": REQUIRED, "inplace": False},
-    ),
-    "GLU": ("glu", {"dim": -1}),
-    "LeakyReLU": ("leaky_relu", {"negative_slope": 0.01, "inplace": False}),
-    "ELU": ("elu", {"alpha": 1.0, "inplace": False}),
-    "CELU": ("celu", {"alpha": 1.0, "inplace": False}),
-    "GELU": ("gelu", {"approximate": "none"}),
-    "Softmax": ("softmax", {"dim": REQUIRED}),
-    "Softmin": ("softmin", {"dim": REQUIRED}),
-    "LogSoftmax": ("log_softmax", {"dim": REQUIRED}),
+# The function of each layer, and its settings.
+_ACTIVATIONS = {
+    "ReLU": "relu inplace",
+    "ReLU6": "relu6 inplace",
+    "SiLU": "silu inplace",
+    "Hardswish": "hardswish inplace",
+    "Hardsigmoid": "hardsigmoid inplace",
+    "Mish": "mish inplace",
+    "SELU": "selu inplace",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "LogSigmoid": "logsigmoid",
+    "Softsign": "softsign",
+    "Tanhshrink": "tanhshrink",
+    "Softplus": "softplus beta threshold",
+    "Hardtanh": "hardtanh min_val max_val inplace",
+    "Hardshrink": "hardshrink lambd",
+    "Softshrink": "softshrink lambd",
+    "Threshold": "threshold threshold value inplace",
+    "GLU": "glu dim",
+    "LeakyReLU": "leaky_relu negative_slope inplace",
+    "ELU": "elu alpha inplace",
+    "CELU": "celu alpha inplace",
+    "GELU": "gelu approximate",
+    "Softmax": "softmax dim",
+    "Softmin": "softmin dim",
+    "LogSoftmax": "log_softmax dim",
 }
-for _name, (_function, _settings) in _ACTIVATIONS.items():
-    globals()[_name] = function_layer(
-        FunctionLayer, _name, _function, __name__, **_settings
-    )
+globals().update(function_layers(FunctionLayer, __name__, _ACTIVATIONS))
 
 
 class Identity(Network):

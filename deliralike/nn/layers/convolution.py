@@ -7,7 +7,8 @@ from typing import Any
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
-from deliralike.nn.geometry import Sizes
+from deliralike.nn.geometry import Pads, Sizes
+from deliralike.nn.layers.function_layers import layers_of_each_rank
 from deliralike.nn.start import Shape, fan_in_uniform
 
 
@@ -123,24 +124,24 @@ class _Conv(_Windows):
         checks.channels(self, x, self.in_channels, self.n)
         if min(x.shape[2:]) >= max(self.kernel_size) * max(self.dilation):
             return  # it fits whatever the padding is; this is asked at every call
-        pads = geometry.conv_padding(
-            self.padding, self.kernel_size, self.stride, self.dilation
-        )
-        settings = (self.kernel_size, self.stride, pads, self.dilation)
+        settings = (self.kernel_size, self.stride, _pads(self), self.dilation)
         checks.window_fits(self, x, geometry.conv_sizes(x.shape[2:], *settings))
 
     def forward(self, x):
         self.check_input(x)
         padding = self.padding
         if self.padding_mode != "zeros":
-            pads = geometry.conv_padding(
-                padding, self.kernel_size, self.stride, self.dilation
-            )
-            x = self.nn.pad(x, pads, self.padding_mode)
+            x = self.nn.pad(x, _pads(self), self.padding_mode)
             padding = 0
         return self.nn.conv(
             x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
         )
+
+
+def _pads(layer: Any) -> Pads:
+    """Return the padding before and after each axis of a convolution's input."""
+    settings = (layer.padding, layer.kernel_size, layer.stride, layer.dilation)
+    return geometry.conv_padding(*settings)
 
 
 class _ConvTranspose(_Windows):
@@ -246,40 +247,8 @@ class _ConvTranspose(_Windows):
         return tuple(map(operator.sub, wanted, least))
 
 
-class Conv1d(_Conv):
-    """Convolution over ``(batch, in_channels, length)``.
-
-    See `deliralike.nn.windows.Windows.conv`.
-    """
-
-    n = 1
-
-
-class Conv2d(_Conv):
-    """Convolution over ``(batch, in_channels, height, width)``."""
-
-    n = 2
-
-
-class Conv3d(_Conv):
-    """Convolution over ``(batch, in_channels, depth, height, width)``."""
-
-    n = 3
-
-
-class ConvTranspose1d(_ConvTranspose):
-    """Transposed convolution over ``(batch, in_channels, length)``."""
-
-    n = 1
-
-
-class ConvTranspose2d(_ConvTranspose):
-    """Transposed convolution over ``(batch, in_channels, height, width)``."""
-
-    n = 2
-
-
-class ConvTranspose3d(_ConvTranspose):
-    """Transposed convolution over ``(batch, in_channels, depth, height, width)``."""
-
-    n = 3
+for _kind, _base, _what in (
+    ("Conv", _Conv, "Convolution over"),
+    ("ConvTranspose", _ConvTranspose, "Transposed convolution over"),
+):
+    globals().update(layers_of_each_rank(_base, _kind, _what, __name__))

@@ -1,7 +1,7 @@
 """Layers that call one function of the vocabulary with the settings that they were made with."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from deliralike.network.base import Network
 from deliralike.nn.functional import Functions
 from deliralike.nn.primitives import Array
 
-REQUIRED = inspect.Parameter.empty  # in the place of a default
 _BUFFERS = ("weight", "pos_weight")
 
 
@@ -18,11 +17,12 @@ class FunctionLayer(Network):
     """The base of layers that call a function of one array."""
 
     function: str
-    settings: Mapping[str, Any]
+    settings: tuple[str, ...]
+    signature: inspect.Signature
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        bound = inspect.signature(type(self).__init__).bind(self, *args, **kwargs)
+        bound = self.signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         for name in self.settings:
             value = bound.arguments[name]
@@ -46,35 +46,75 @@ class FunctionOfSeveral(FunctionLayer):
         return self.call(*inputs)
 
 
-def function_layer(
-    base: type, name: str, function: str, module: str, **settings: Any
-) -> type:
-    """Make the layer of a function.
+def function_layers(base: type, module: str, rows: dict[str, str]) -> dict[str, type]:
+    """Make the layers of functions, by name.
 
     Args:
         base: `FunctionLayer` or `FunctionOfSeveral`.
-        name: The name of the layer.
-        function: The name of the function in `nn`.
-        module: The module that has the layer.
-        settings: The function's settings with their defaults; `REQUIRED` for one without. A
-            `weight` becomes a buffer.
+        module: The module that has the layers.
+        rows: By the name of the layer: the name of its function in `nn`, and behind it those of
+            the arguments that are settings, with the function's defaults. A `weight` becomes a
+            buffer.
     """
+    layers = {}
+    for name, row in rows.items():
+        function, *settings = row.split()
+        layers[name] = _function_layer(base, name, module, function, settings)
+    return layers
 
+
+def _function_layer(
+    base: type, name: str, module: str, function: str, settings: Sequence[str]
+) -> type:
     def initialise(self: Any, *args: Any, **kwargs: Any) -> None:
         FunctionLayer.__init__(self, *args, **kwargs)
 
     either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    computes = getattr(Functions, function)
+    arguments = inspect.signature(computes).parameters
     parameters = [inspect.Parameter("self", either)]
-    for setting, default in settings.items():
-        parameters.append(inspect.Parameter(setting, either, default=default))
-    summary = str(getattr(Functions, function).__doc__).partition("\n\n")[0]
-    initialise.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    for setting in settings:
+        parameters.append(arguments[setting].replace(kind=either))
+    summary = str(computes.__doc__).partition("\n\n")[0]
+    signature = inspect.Signature(parameters)
+    initialise.__signature__ = signature  # type: ignore[attr-defined]
     body = {
         "__init__": initialise,
         "__doc__": f"{summary}\n\nThe function `{function}` as a layer.",
         "__module__": module,
         "function": function,
-        "settings": settings,
+        "settings": tuple(settings),
+        "signature": signature,
     }
     metaclass: Any = type(base)
     return metaclass(name, (base,), body)
+
+
+_AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
+
+
+def layers_of_each_rank(
+    base: type,
+    kind: str,
+    what: str,
+    module: str,
+    details: str = "",
+    **attributes: Any,
+) -> dict[str, type]:
+    """Make the layers for 1, 2 and 3 spatial axes, `n`, by name.
+
+    Args:
+        base: What they are subclasses of.
+        kind: Their name without ``1d``, ``2d`` or ``3d``.
+        what: The first words of their docstrings, before the input's axes.
+        module: The module that has the layers.
+        details: What else their docstrings say.
+        attributes: Further attributes.
+    """
+    metaclass: Any = type(base)
+    layers = {}
+    for n, axes in _AXES.items():
+        doc = f"{what} ``(batch, channels, {axes})``.\n\n{details}".rstrip()
+        body = {"n": n, "__doc__": doc, "__module__": module, **attributes}
+        layers[f"{kind}{n}d"] = metaclass(f"{kind}{n}d", (base,), body)
+    return layers

@@ -5,7 +5,11 @@ from collections.abc import Sequence
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.layers.function_layers import FunctionLayer, function_layer
+from deliralike.nn.layers.function_layers import (
+    FunctionLayer,
+    FunctionOfSeveral,
+    function_layers,
+)
 from deliralike.nn.start import Normal, fan_in_uniform
 
 
@@ -154,9 +158,8 @@ class EmbeddingBag(_Table):
         )
 
 
-Flatten = function_layer(
-    FunctionLayer, "Flatten", "flatten", __name__, start_dim=1, end_dim=-1
-)
+_FUNCTIONS = {"Flatten": "flatten start_dim end_dim"}
+globals().update(function_layers(FunctionLayer, __name__, _FUNCTIONS))
 
 
 class Unflatten(Network):
@@ -202,16 +205,13 @@ class Bilinear(Network):
         return self.nn.bilinear(input1, input2, self.weight, self.bias)
 
 
-class CosineSimilarity(Network):
-    """The cosine of the angle between vectors along the axis `dim`."""
-
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim = dim
-        self.eps = eps
-
-    def forward(self, x1, x2):
-        return self.nn.cosine_similarity(x1, x2, self.dim, self.eps)
+globals().update(
+    function_layers(
+        FunctionOfSeveral,
+        __name__,
+        {"CosineSimilarity": "cosine_similarity dim eps"},
+    )
+)
 
 
 class PairwiseDistance(Network):

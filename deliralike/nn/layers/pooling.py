@@ -1,10 +1,16 @@
 """Pooling and resizing layers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
+from deliralike.nn.layers.function_layers import (
+    FunctionLayer,
+    function_layers,
+    layers_of_each_rank,
+)
 from deliralike.nn.windows import OutputSizes
 
 
@@ -110,24 +116,6 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return self.nn.adaptive_max_pool(x, self.output_size, self.return_indices)
 
 
-class MaxPool1d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class MaxPool2d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class MaxPool3d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
 class _MaxUnpool(Network):
     n: int
 
@@ -144,42 +132,6 @@ class _MaxUnpool(Network):
         checks.spatial_axes(self, x, self.n)
         settings = (self.kernel_size, self.stride, self.padding, output_size)
         return self.nn.max_unpool(x, indices, *settings)
-
-
-class MaxUnpool1d(_MaxUnpool):
-    """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
-
-    n = 1
-
-
-class MaxUnpool2d(_MaxUnpool):
-    """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
-
-    n = 2
-
-
-class MaxUnpool3d(_MaxUnpool):
-    """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
-
-    n = 3
-
-
-class AvgPool1d(_AvgPool):
-    """The average of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AvgPool2d(_AvgPool):
-    """The average of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AvgPool3d(_AvgPool):
-    """The average of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
 
 
 class _LPPool(_Pool):
@@ -202,81 +154,10 @@ class _LPPool(_Pool):
         )
 
 
-class LPPool1d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class LPPool2d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class LPPool3d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class Upsample(Network):
-    """Resize the axes after the second; see `deliralike.nn.windows.Windows.interpolate`."""
-
-    def __init__(
-        self,
-        size: Sizes | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.size = size
-        self.scale_factor = scale_factor
-        self.mode = mode
-        self.align_corners = align_corners
-        self.recompute_scale_factor = recompute_scale_factor
-
-    def forward(self, x):
-        settings = (self.mode, self.align_corners, self.recompute_scale_factor)
-        return self.nn.interpolate(x, self.size, self.scale_factor, *settings)
+_SIZES = "size scale_factor mode align_corners recompute_scale_factor"
+Upsample: Any = function_layers(
+    FunctionLayer, __name__, {"Upsample": f"interpolate {_SIZES}"}
+)["Upsample"]
 
 
 class UpsamplingNearest2d(Upsample):
@@ -302,28 +183,26 @@ class UpsamplingBilinear2d(Upsample):
 
 
 class PixelShuffle(Network):
-    """Channels to space: ``(batch, c*r*r, h, w)`` gives ``(batch, c, h*r, w*r)``."""
+    """Channels to space: ``(..., c*r*r, h, w)`` gives ``(..., c, h*r, w*r)``."""
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
-        self.check_settings(upscale_factor)
-        self.upscale_factor = upscale_factor
-
-    @classmethod
-    def check_settings(cls, upscale_factor: int) -> None:
-        checks.positive(upscale_factor, "upscale_factor", "PixelShuffle")
+        self.upscale_factor = checks.positive(
+            upscale_factor, "upscale_factor", "PixelShuffle"
+        )
 
     def forward(self, x):
         return self.nn.pixel_shuffle(x, self.upscale_factor)
 
 
 class PixelUnshuffle(Network):
-    """Space to channels: ``(batch, c, h*r, w*r)`` gives ``(batch, c*r*r, h, w)``."""
+    """Space to channels: ``(..., c, h*r, w*r)`` gives ``(..., c*r*r, h, w)``."""
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
-        checks.positive(downscale_factor, "downscale_factor", "PixelUnshuffle")
-        self.downscale_factor = downscale_factor
+        self.downscale_factor = checks.positive(
+            downscale_factor, "downscale_factor", "PixelUnshuffle"
+        )
 
     def forward(self, x):
         return self.nn.pixel_unshuffle(x, self.downscale_factor)
@@ -340,47 +219,20 @@ class ChannelShuffle(Network):
         return self.nn.channel_shuffle(x, self.groups)
 
 
-class Unfold(Network):
-    """The elements under each position of a window, as columns."""
+_OF_EACH_RANK = {
+    "MaxPool": (_MaxPool, "The maximum of each window of"),
+    "MaxUnpool": (
+        _MaxUnpool,
+        "Put maxima back to their places, with zeros elsewhere, in",
+    ),
+    "AvgPool": (_AvgPool, "The average of each window of"),
+    "LPPool": (_LPPool, "The p-norm of each window of"),
+    "AdaptiveAvgPool": (_AdaptiveAvgPool, "Averages over windows that cover evenly"),
+    "AdaptiveMaxPool": (_AdaptiveMaxPool, "Maxima over windows that cover evenly"),
+}
+for _kind, (_base, _what) in _OF_EACH_RANK.items():
+    globals().update(layers_of_each_rank(_base, _kind, _what, __name__))
 
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        dilation: Sizes = 1,
-        padding: Sizes = 0,
-        stride: Sizes = 1,
-    ) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
-
-    def forward(self, x):
-        checks.spatial_axes(self, x, 2)
-        return self.nn.unfold(
-            x, self.kernel_size, self.dilation, self.padding, self.stride
-        )
-
-
-class Fold(Network):
-    """Put the columns of `Unfold` back in their places, and add up where they overlap."""
-
-    def __init__(
-        self,
-        output_size: Sizes,
-        kernel_size: Sizes,
-        dilation: Sizes = 1,
-        padding: Sizes = 0,
-        stride: Sizes = 1,
-    ) -> None:
-        super().__init__()
-        self.output_size = output_size
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
-
-    def forward(self, x):
-        windows = (self.kernel_size, self.dilation, self.padding, self.stride)
-        return self.nn.fold(x, self.output_size, *windows)
+_WINDOW = "kernel_size dilation padding stride"
+_FUNCTIONS = {"Unfold": f"unfold {_WINDOW}", "Fold": f"fold output_size {_WINDOW}"}
+globals().update(function_layers(FunctionLayer, __name__, _FUNCTIONS))

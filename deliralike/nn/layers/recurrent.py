@@ -107,8 +107,7 @@ class _Recurrent(Network):
             return nn.take_along(y, nn.broadcast_to(index, y.shape), 0)
 
         y, _ = self._run(x, states, reverse)
-        valid = nn.expand_dims(nn.cast(from_end >= 0, y), 2)
-        return self._restore(y * valid)
+        return self._restore(nn.where(nn.expand_dims(from_end >= 0, 2), y, 0.0))
 
     def _check_lengths(self, lengths, x) -> None:
         time, batch = x.shape[:2]
