@@ -18,6 +18,7 @@ from tests.losses import cross_entropy, mean_square
 from tests.parallel.networks import (
     Convolutional,
     Dense,
+    Small,
     Torn,
     batch_of,
     built,
@@ -53,6 +54,21 @@ def test_twenty_steps_are_those_of_one_device(backend, loss, rule, count, sample
     network = replicated(backend, count, network=Convolutional, settings=SYNC)
     wanted = train(built(backend, Convolutional), cross_entropy, batches(samples), rule)
     same_runs(train(network, loss, batches(samples), rule), wanted)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_masks_of_calls_in_training_are_those_of_one_network(backend, norm):
+    """Other ones in each step and in each call."""
+    network = replicated(backend, 2, 0.5, norm, settings=SYNC)
+    single = built(backend, Small, 0.5, norm)
+    for step in (0, 0, 1):
+        outputs = []
+        for each in (network, single):
+            x, _ = backend.prepare(batch_of(7), each)
+            with random.portable(3, step), each.training_mode(True):
+                calls = [backend.numpy(backend.detached(each(x))) for _ in range(2)]
+            outputs.append(calls)
+        np.testing.assert_allclose(*outputs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted({"torch", "chainer"} & {*BACKENDS}))

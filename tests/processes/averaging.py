@@ -2,6 +2,7 @@
 them."""
 
 import numpy as np
+import torch
 
 from deliralike import backends, in_replicas, random, zoo
 from deliralike.data import Loader
@@ -234,3 +235,42 @@ def normalised(processes):
             for key, state in (("before", before), ("after", after))
         },
     }
+
+
+class Turned(torch.nn.Module):
+    """A matrix of complex numbers, and a mean of outputs that is saved."""
+
+    def __init__(self):
+        super().__init__()
+        start = torch.tensor([[1 + 1j, 2j], [0.5, -1j], [1j, 1]])
+        self.matrix = torch.nn.Parameter(start.to(torch.complex128))
+        self.register_buffer("mean", torch.zeros(2, dtype=torch.complex128))
+
+    def forward(self, x):
+        outputs = x.to(torch.complex128) @ self.matrix
+        if self.training:
+            self.mean = outputs.detach().mean(0)
+        return outputs
+
+
+def turned_loss(network, x, y):
+    return ((network(x) - y).abs() ** 2).mean()
+
+
+def turned(processes, buffers="sync"):
+    """Complex numbers after updates by shares, each followed by an average, or alone."""
+    network = backends.wrap(Turned())
+    share = data(0, [7])[:2]
+    if processes is not None:
+        share = steps.share_of(share, [4, 3], processes.rank)
+        plan = LocalSGD(every=1) if buffers == "sync" else None
+        network = backends.DistributedDataParallel(
+            network, processes, averaging=plan, buffers=buffers
+        )
+        steps.KEPT.append(network)
+    optimizer = network.backend.optimizer(rule("sgd", lr=RATE), network)
+    with network.training_mode(True):
+        for _ in range(2):
+            optimizer.update(turned_loss, *share)
+    state = network.neutral_state().items()
+    return {name: value.view(float).tolist() for name, value in state}

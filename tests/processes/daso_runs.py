@@ -10,6 +10,7 @@ from deliralike import DistributedDataParallel, Network, backends
 from deliralike.errors import ProcessError
 from deliralike.optim.rules import rule
 from deliralike.parallel import AveragedUpdates, Nodes, Plan
+from tests.processes import averaging
 
 NODES, MEMBERS = 2, 2
 EPOCHS, BATCHES, SAMPLES = 14, 9, 3
@@ -349,7 +350,21 @@ def various(processes):
         "other lengths": other_lengths(processes),
         "clipped": clipped(processes),
         "scaled": scaled(processes),
+        "turned": turned(processes),
     }
+
+
+def turned(processes):
+    """Complex numbers after an epoch, whose messages have a shorter type."""
+    nodes = Nodes(processes, MEMBERS)
+    network = DistributedDataParallel(averaging.Turned(), nodes.node)
+    optimizer = network.backend.optimizer(rule("sgd", lr=RATE), network)
+    averages = AveragedUpdates(optimizer, nodes, Plan(EPOCHS), BATCHES, wire="float32")
+    for batch in range(BATCHES):
+        optimizer.update(averaging.turned_loss, *share(processes.rank, 0, batch))
+    averages.end_epoch(1.0)
+    state = network.neutral_state().items()
+    return {name: value.view(float).tolist() for name, value in state}
 
 
 def updates(processes, made):

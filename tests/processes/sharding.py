@@ -219,6 +219,30 @@ def windows(processes):
     return {name: each.tolist() for name, each in network.neutral_state().items()}
 
 
+class Forgetful(Network):
+    """A batch norm that has the statistics of each batch, and no others."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = self.nn.Linear(3, 2)
+        self.norm = self.nn.BatchNorm1d(2, track_running_stats=False)
+
+    def forward(self, x):
+        return self.norm(self.fc(x))
+
+
+def forgetful(processes, sizes):
+    """The updates of a process that has the samples of the first batch, or none."""
+    network = FullyShardedDataParallel(
+        Forgetful.on("torch", seed=2, dtype="float64")(), processes
+    )
+    steps.KEPT.append(network)
+    share = steps.share_of(steps.rows_of_numbers(sum(sizes)), sizes, processes.rank)
+    sits_out = None if sizes[processes.rank] else True
+    optimizers = {"sgd": lambda over: over.backend.optimizer(RULES["sgd"](), over)}
+    return steps.updates(network, optimizers, steps.squares, share, sits_out)
+
+
 class Penalised(Network):
     """A layer, and another one."""
 

@@ -10,6 +10,7 @@ from deliralike.errors import SettingError
 from deliralike.parallel import LocalSGD, SingleProcess
 from deliralike.training import Checkpoints, checkpoint
 from tests.processes import averaging
+from tests.processes.comparing import largest_difference
 from tests.processes.crews import call, together
 
 pytestmark = together
@@ -167,3 +168,11 @@ def test_buffers_are_averaged_with_parameters():
         for each in came:
             np.testing.assert_allclose(each["after"][name], mean, rtol=1e-13)
     assert [each["after"]["bn.num_batches_tracked"] for each in came] == [1, 1]
+
+
+@pytest.mark.parametrize("buffers", ["sync", "mean"])
+def test_complex_numbers_are_averaged_too(buffers):
+    """By the samples of processes, which have 4 and 3: parameters and buffers, or buffers alone."""
+    wanted = averaging.turned(None)
+    for came in call("torch", 2, "tests.processes.averaging:turned", buffers):
+        assert largest_difference(wanted, came) < 1e-12

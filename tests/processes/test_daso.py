@@ -73,6 +73,12 @@ def test_running_statistics_travel_and_counts_stay():
     assert before[0] != before[2]
 
 
+def test_complex_numbers_are_averaged_in_their_own_type():
+    came = [each["turned"] for each in various()]
+    assert all(each == came[0] for each in came)
+    assert all(part for row in came[0]["matrix"] for part in row[1::2])
+
+
 @pytest.mark.parametrize(
     ("wire", "dtype"), [("halves", torch.half), ("bfloat16", torch.bfloat16)]
 )

@@ -85,6 +85,12 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others():
     assert came == call("torch", 2, "tests.processes.steps:unused", "torch")
 
 
+def test_a_process_without_samples_needs_no_statistics_of_its_one_sample():
+    wanted = sharding.forgetful(SingleProcess(), [4])
+    for came in call("torch", 2, "tests.processes.sharding:forgetful", [4, 0]):
+        assert largest_difference(wanted, came) < 1e-12
+
+
 def test_windows_of_two_optimizers_are_those_of_one_process():
     """Each knows the parameters that its own batches used, whichever is flushed first."""
     wanted = sharding.windows(SingleProcess())

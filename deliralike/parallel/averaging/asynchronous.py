@@ -244,7 +244,7 @@ class AsynchronousAverages:
         wire = None  # the type to which the engine converts, which NumPy lacks
         if self.wire in _NUMPY_TYPES:
             wire = self.wire
-        if self.wire is not None:
+        if self.wire is not None and flat.dtype.kind == "f":
             flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
         topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
         waits: list[Callable[[], Sequence[np.ndarray]]] = []
@@ -317,13 +317,13 @@ class AsynchronousAverages:
         return results
 
     def _values(self) -> list[Value]:
-        """Return trainable parameters and floating buffers, each once, ordered by type."""
+        """Return trainable parameters and buffers that have means, each once, ordered by type."""
         values = []
         for slot in each_once(self.network.neutral_slots()).values():
             if slot.is_parameter and not slot.trainable:
                 continue
             array = slot.read()
-            if array.dtype.kind == "f":
+            if array.dtype.kind in "fc":
                 values.append((slot, array))
         return sorted(values, key=_type_of)
 

@@ -121,7 +121,7 @@ def weighted_mean(
     first_rank = next(rank for rank, each in enumerate(weights) if each)
     terms = []
     for array in arrays:
-        if array.dtype.kind == "f":
+        if array.dtype.kind in "fc":
             wide = np.result_type(array, np.float32)
             terms.append(array.astype(wide) * wide.type(weight / total))
         elif group.rank == first_rank:

@@ -65,7 +65,7 @@ class AsyncAllReduce:
             ProcessError: Another process has sent something else.
         """
         flat = self._finish()
-        if abs(float(flat[-1]) - self._expected_mark) > self._tolerance:
+        if abs(complex(flat[-1]) - self._expected_mark) > self._tolerance:
             raise ProcessError(
                 f"{self.topic}: another process has sent something else at this point: every "
                 "process must use the same layers in the same order"
@@ -77,4 +77,4 @@ def _rounding(dtype: np.dtype, is_short: bool) -> float:
     """Return the relative rounding error of one addition."""
     if is_short:
         return 2.0**-7
-    return float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
+    return float(np.finfo(dtype).eps) if dtype.kind in "fc" else 0.0

@@ -745,13 +745,13 @@ def _no_backward(value: Any) -> None:
 def _means(
     buffers: Sequence[Sequence[np.ndarray]], source: int, sizes: Sequence[int]
 ) -> list[np.ndarray]:
-    """Return the means of floating buffers, weighed by samples, and the other buffers of `source`.
+    """Return the means of buffers, weighed by samples; those of whole numbers are `source`'s.
 
     Args:
         buffers: The buffers of each process.
     """
     means = []
     for values, own in zip(zip(*buffers, strict=True), buffers[source], strict=True):
-        is_floating = own.dtype.kind == "f"
-        means.append(mean_by_samples(values, sizes) if is_floating else own)
+        has_mean = own.dtype.kind in "fc"
+        means.append(mean_by_samples(values, sizes) if has_mean else own)
     return means

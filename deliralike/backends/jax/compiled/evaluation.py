@@ -18,6 +18,7 @@ from typing import Any
 import jax
 from flax import nnx
 
+from deliralike import random
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled.compile_messages import name_program
 from deliralike.backends.jax.compiled.host_checks import with_host_checks
@@ -66,7 +67,7 @@ def network_program(function: Callable[..., Any], network: Any) -> Callable[...,
 
 
 class _NetworkChanges(Exception):
-    """A function sets attributes or variables of its network."""
+    """A function sets attributes or variables of its network, or draws portable masks."""
 
 
 _NOT_COMPILED = (_NetworkChanges, jax.errors.JAXTypeError)
@@ -257,7 +258,10 @@ def _evaluation(
 
     def compute(values: list[Any], batch: list[Any]) -> Any:
         network = structure.merge(values)
-        result = function(network, *Arguments(spec, static, []).unflatten(batch))
+        with random.from_the_first_draw() as stream:
+            result = function(network, *Arguments(spec, static, []).unflatten(batch))
+        if stream is not None and stream.draws:
+            raise _NetworkChanges  # the masks would be those of this step for ever
         structure.refuse_changes(network, values)
         return pack(result)
 

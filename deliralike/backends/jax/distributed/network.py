@@ -15,7 +15,11 @@ from flax import nnx
 from deliralike import nest
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.optimizer import JaxOptimizer
-from deliralike.backends.jax.replicas.network import DataParallelJaxNetwork, JaxReplicas
+from deliralike.backends.jax.replicas.network import (
+    DataParallelJaxNetwork,
+    JaxReplicas,
+    RefusingRendezvous,
+)
 from deliralike.errors import CapabilityError
 from deliralike.optim.loss import Loss, LossResult, or_one
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -26,7 +30,7 @@ from deliralike.parallel.processes.network import (
     DistributedNetwork,
     ReplicasOverProcesses,
 )
-from deliralike.parallel.replicas.context import Rendezvous, Replica, entered
+from deliralike.parallel.replicas.context import Replica, entered
 
 
 class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
@@ -48,9 +52,8 @@ class JaxReplicasOverProcesses(ReplicasOverProcesses, JaxReplicas):
             for path, block in network.root.named_blocks():
                 if isinstance(block, nnx.BatchNorm):
                     name = path or "the network"
-                    _refuse_to_exchange(
-                        f"{name} (flax.nnx.BatchNorm): batch statistics"
-                    )
+                    topic = f"{name} (flax.nnx.BatchNorm): batch statistics"
+                    _IN_PROGRAM.exchange(0, topic, None)
         return shares
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -129,25 +132,11 @@ def _refuse_gradient(values: tuple, tangents: tuple) -> NoReturn:
     )
 
 
-class _RefusingRendezvous(Rendezvous):
-    """The rendezvous of a compiled program on one process's share, which exchanges nothing."""
-
-    def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
-        """Refuse.
-
-        Raises:
-            CapabilityError: Always.
-        """
-        _refuse_to_exchange(topic)
-
-
-def _refuse_to_exchange(topic: str) -> NoReturn:
-    raise CapabilityError(
-        f"{topic}, over several processes: backend 'jax' exchanges nothing within a compiled "
-        "program: DistributedDataParallel(..., buffers='root') takes the statistics of each "
-        "share; processes of deliralike.join('jax') compute together, and take those of the whole "
-        "batch"
-    )
+_IN_PROGRAM = RefusingRendezvous(
+    "several processes: backend 'jax' exchanges nothing within a compiled program: "
+    "DistributedDataParallel(..., buffers='root') takes the statistics of each share; processes of "
+    "deliralike.join('jax') compute together, and take those of the whole batch"
+)
 
 
 @dataclass(frozen=True)
@@ -172,13 +161,12 @@ class _ShareLoss:
 
         A loss without a denominator is weighted by the share.
         """
-        rendezvous = _RefusingRendezvous(len(self.sizes))
         replica = Replica(
             self.index,
             self.device,
             self.sizes,
-            rendezvous,
-            self._refuse,
+            _IN_PROGRAM,
+            _IN_PROGRAM.all_sum,
             self.synchronised,
         )
         with entered(replica):
@@ -187,9 +175,6 @@ class _ShareLoss:
             return part.value, part.denominator, part.extras
         weight = self.loss.weights(self.sizes)[self.index]
         return part.value * weight, part.denominator, part.extras
-
-    def _refuse(self, value: Any, topic: str) -> NoReturn:
-        _refuse_to_exchange(topic)
 
 
 class DistributedJaxOptimizer(JaxOptimizer):

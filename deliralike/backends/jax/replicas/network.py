@@ -138,8 +138,13 @@ class ReplicatedType(JaxNetworkType):
             return super().__call__(*args, **kwargs)
 
 
-class NoRendezvous(Rendezvous):
-    """The rendezvous of replicas that run one after the other, where none can wait for another."""
+class RefusingRendezvous(Rendezvous):
+    """The rendezvous of replicas of which none can wait for another."""
+
+    def __init__(self, why: str) -> None:
+        """Refuse for a reason, which follows the topic of an exchange in the error."""
+        super().__init__(parties=1)
+        self.why = why
 
     def exchange(self, index: int, topic: str, value: Any) -> NoReturn:
         """Refuse.
@@ -147,10 +152,17 @@ class NoRendezvous(Rendezvous):
         Raises:
             CapabilityError: Always.
         """
-        raise CapabilityError(
-            f"{topic} over the replicas: backend 'jax' runs them one after the other, and none can "
-            "wait for another; batch norms share their statistics with buffers='sync'"
-        )
+        raise CapabilityError(f"{topic} over {self.why}")
+
+    def all_sum(self, value: Any, topic: str) -> NoReturn:
+        """Refuse a sum over replicas, as an exchange."""
+        self.exchange(0, topic, value)
+
+
+_IN_TURN = RefusingRendezvous(
+    "the replicas: backend 'jax' runs them one after the other, and none can wait for "
+    "another; batch norms share their statistics with buffers='sync'"
+)
 
 
 class JaxReplicas(Replicas):
@@ -204,17 +216,13 @@ class JaxReplicas(Replicas):
 
     def rendezvous(self, shares: Shares) -> Rendezvous:
         """Return a rendezvous that refuses every exchange."""
-        return NoRendezvous(len(shares.nests))
+        return _IN_TURN
 
     def all_sum(
         self, replica_index: int, rendezvous: Rendezvous, in_threads: bool
     ) -> Callable[[Any, str], Any]:
         """Return a function that refuses: no replica can wait for another."""
-
-        def refuse(value: Any, topic: str) -> NoReturn:
-            NoRendezvous(1).exchange(replica_index, topic, value)
-
-        return refuse
+        return _IN_TURN.all_sum
 
     def _contexts(self, shares: Shares) -> list[Replica]:
         """Return the context of each replica that has a share."""

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
 from deliralike import nest
-from deliralike.backends.torch import unstable
+from deliralike.backends.torch import arrays, unstable
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchProcessState,
@@ -167,10 +167,12 @@ class TorchShards(TorchReplicasOverProcesses):
         Layers are in evaluation mode: their statistics do not change, and one sample is enough.
         """
         network = self.network
-        with self.state.set(silent=True), _leaves_evaluating(network.module):
-            part = loss.parts(loss.compute(network.root, *batch))
-            begin_exchange()
-            backward(part.value)
+        with self.state.set(silent=True):
+            with _leaves_evaluating(network):
+                part = loss.parts(loss.compute(network.root, *batch))
+            begin_exchange()  # of the buffers as they are
+            with _leaves_evaluating(network):
+                backward(part.value)
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context for a call; in evaluation mode it leaves inference mode.
@@ -614,14 +616,20 @@ def _modules_of(unit: torch.nn.Module) -> set[torch.nn.Module]:
 
 
 @contextmanager
-def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Set layers without parts to evaluation mode.
+def _leaves_evaluating(network: Any) -> Iterator[None]:
+    """Set layers without parts to evaluation mode, and give norms without statistics some.
 
     Blocks keep their modes, as they may call other layers in training mode.
     """
-    leaves = [
-        block for block in module.modules() if block.training and not block._modules
+    blocks = list(network.module.modules())
+    leaves = [block for block in blocks if block.training and not block._modules]
+    norms = [
+        block for block in blocks if not getattr(block, "track_running_stats", True)
     ]
+    dtype = arrays.find_dtype(network.dtype_name)
+    for norm in norms:
+        ones = torch.ones(norm.num_features, dtype=dtype, device=network.device_name)
+        _track(norm, torch.zeros_like(ones), ones)
     for leaf in leaves:
         leaf.training = False
     try:
@@ -629,3 +637,12 @@ def _leaves_evaluating(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for leaf in leaves:
             leaf.training = True
+        for norm in norms:
+            _track(norm, None, None)
+
+
+def _track(norm: Any, mean: torch.Tensor | None, var: torch.Tensor | None) -> None:
+    """Give a norm running statistics, or take them away."""
+    norm.running_mean = mean
+    norm.running_var = var
+    norm.track_running_stats = mean is not None

@@ -408,9 +408,7 @@ class DataParallelTorchNetwork(
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""
         self.root.requires_grad_(requires_grad)
-        for leaves in self.parallelism.replica_leaves(self.own_parameters()):
-            for leaf in leaves.values():
-                leaf.requires_grad_(requires_grad)
+        self.follow()
         return self
 
     def _apply(
