@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -81,10 +82,25 @@ class Masks:
         """The calls of a side in its loss, in training or in evaluation."""
         return self.drops.get((side, training), [])
 
-    def differences(self, training: bool) -> Iterator[tuple[Drop | None, Drop | None]]:
-        """Calls with masks of other sizes or other rates; None where a side makes none like it."""
+    def differences(
+        self, training: bool, named: Callable[[Drop], str]
+    ) -> Iterator[tuple[Drop | None, Drop | None]]:
+        """Calls with masks of other sizes or other rates; None where a side makes none like it.
+
+        Args:
+            training: The mode.
+            named: The block of the reference in which a call of the candidate's is.
+        """
         mine, its = (self.called(side, training) for side in (REFERENCE, CANDIDATE))
-        pairs = SequenceMatcher(None, _sizes(mine), _sizes(its), autojunk=False)
+        sizes: Any = (_sizes(mine), _sizes(its))
+        paths = [one.path for one in mine], [named(one) for one in its]
+        keys = sizes
+        counts = Counter(paths[0]), Counter(paths[1])
+        if counts[0] <= counts[1] or counts[1] <= counts[0]:
+            keys = [
+                list(zip(*both, strict=True)) for both in zip(sizes, paths, strict=True)
+            ]
+        pairs = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
         for kind, start, end, first, last in pairs.get_opcodes():
             ours, theirs = mine[start:end], its[first:last]
             if kind != "equal" and len(ours) != len(theirs):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from deliralike.conformance.attempts import Attempts
-from deliralike.conformance.by_name import block_kinds
+from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, short
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import semantics
@@ -76,6 +78,26 @@ class Running:
                 mode, self.reference, self.batch, training
             )
         return semantics.without_gradients(mode)
+
+    def move_buffers(self) -> bool:
+        """Go on from the buffers that the call in training has moved, on both sides.
+
+        Statistics of zeros and ones hide whether an evaluation reads them.
+
+        Returns:
+            Whether more has moved than statistics of batch norms, which training does not read.
+        """
+        is_more = False
+        for side, seen in zip(
+            (self.reference, self.candidate), _sides(self.modes["train"]), strict=True
+        ):
+            network, kinds = side.network, block_kinds(side.network)
+            own, moved = network.neutral_state(), seen[1].recording.state
+            for name, value in moved.items():
+                is_moved = not np.array_equal(own[name], value, equal_nan=True)
+                is_more |= is_moved and "BatchNorm" not in kinds.get(owner(name), "")
+            network.load_neutral_state({**own, **moved})
+        return is_more
 
     @property
     def raises(self) -> bool:

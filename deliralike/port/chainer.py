@@ -376,6 +376,9 @@ _UNLIKE = {
     "nn.amax over an axis of nn.reshape": "Maxout maxout",
     "the gates by nn.split, nn.sigmoid and nn.tanh": "tree_lstm ChildSumTreeLSTM NaryTreeLSTM",
     "x * nn.sigmoid(beta * x)": "Swish swish",
+    "the loss as a formula, of nn.softplus, nn.exp and nn.mean": (
+        "sigmoid_cross_entropy gaussian_kl_divergence bernoulli_nll"
+    ),
     "nn.max_pool2d for each level, and nn.cat": "spatial_pyramid_pooling_2d",
 }
 

@@ -75,25 +75,6 @@ def huber_loss(nn, x, t, delta, reduce="sum_along_second_axis"):
     return losses if reduce == "no" else nn.sum(losses, 1)
 
 
-def sigmoid_cross_entropy(nn, x, t):
-    """The mean loss of logits; labels of -1 do not count."""
-    is_known = nn.cast(t != -1, x)
-    losses = nn.softplus(x) - x * nn.cast(t, x)
-    return nn.sum(losses * is_known) / nn.clip(nn.sum(is_known), 1.0, None)
-
-
-def gaussian_kl_divergence(nn, mean, ln_var, reduce="sum"):
-    """The divergence of normal distributions from that of variance 1. Source: arXiv 1312.6114."""
-    losses = (nn.square(mean) + nn.exp(ln_var) - ln_var - 1) * 0.5
-    return {"sum": nn.sum, "mean": nn.mean, "no": lambda x: x}[reduce](losses)
-
-
-def bernoulli_nll(nn, x, y, reduce="sum"):
-    """The negative logarithm of the likelihood of x, by logits y."""
-    losses = nn.softplus(y) - x * y
-    return {"sum": nn.sum, "mean": nn.mean, "no": lambda x: x}[reduce](losses)
-
-
 # Recurrent links of one step
 # -------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,6 @@ from functools import cache
 import optax
 
 from deliralike import Network, backends
-from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.subject import Subject
 from deliralike.optim.clipping import ClipNorm
 from deliralike.optim.rules import rule
@@ -129,5 +128,4 @@ def of_optax(kind, **settings):
     )
 
 
-decay = chainer.optimizer_hooks.WeightDecay
 get = backends.get

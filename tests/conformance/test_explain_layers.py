@@ -524,13 +524,9 @@ def test_right_ones_have_nothing_to_explain():
 
 
 @pytest.mark.parametrize(
-    ("change", "word"),
-    [
-        (lambda g: 0 * g, "zero"),
-        (lambda g: None, "missing"),
-    ],
+    "change", [lambda g: 0 * g, lambda g: None], ids=["zero", "missing"]
 )
-def test_gradients_alone(change, word):
+def test_gradients_alone(change):
     right = accused("Conv2d", CONV, (SMALL,), conv)
     parameters = {
         **right.candidate.parameters,
@@ -540,10 +536,7 @@ def test_gradients_alone(change, word):
         replace(right, candidate=replace(right.candidate, parameters=parameters)),
         backends.get("torch"),
     )
-    assert found is not None and found.known
-    assert ("weight" in found.cause and word in found.cause) or (
-        word in ("zero", "missing") and "without a gradient" in found.cause
-    )
+    known(found, "weight without a gradient")
 
 
 @pytest.mark.parametrize("backend", ["chainer", "jax"])

@@ -527,3 +527,17 @@ def test_dropout_that_goes_on_in_evaluation_is_named_there():
     proof = compare(OnTorch(), Forgetful(), PICTURES, weights="load", levels=QUICK)
     assert "forward, eval" in proof.headline
     assert "dropout p=0.3 instead of 0, called once instead of never" in proof.headline
+
+
+def test_of_equal_calls_that_which_is_missing_is_named():
+    def dropping():
+        parts = [torch.nn.Linear(6, 6), torch.nn.Dropout(0.1)]
+        return torch.nn.Sequential(*parts, torch.nn.Tanh(), torch.nn.Dropout(0.1))
+
+    reference, candidate = (
+        torch.nn.Sequential(dropping(), dropping(), dropping()) for _ in range(2)
+    )
+    candidate[1][3] = torch.nn.Identity()
+    batch = GENERATOR.normal(size=(5, 6)), np.arange(5) % 6
+    proof = compare(reference, candidate, batch, weights="load", levels=QUICK)
+    assert proof.findings[0].place == "1.3", proof.headline

@@ -119,3 +119,51 @@ def test_a_pooling_of_another_size_is_the_only_place(backend):
     ((place, what, why),) = places(Pooled(), PooledOnce.on(backend)(), PICTURES)
     assert (place, what) == ("", "output")
     assert "padding 0 instead of ((1, 1), (1, 1))" in why
+
+
+class Normed(nn.Module):
+    """A batch norm by hand, which may forget statistics, or a scale that grows with the calls."""
+
+    def __init__(self, forgotten=(), growth=1.0):
+        super().__init__()
+        self.fc, self.out = nn.Linear(6, 5), nn.Linear(5, 6)
+        self.register_buffer("mean", torch.zeros(5))
+        self.register_buffer("var", torch.ones(5))
+        self.register_buffer("calls", torch.zeros(()))
+        self.forgotten, self.growth = forgotten, growth
+
+    def forward(self, x):
+        y = self.fc(x)
+        mean, var = y.mean(0), y.var(0, unbiased=False)
+        if self.training:
+            with torch.no_grad():
+                self.mean = 0.9 * self.mean + 0.1 * mean
+                self.var = 0.9 * self.var + 0.1 * var
+                self.calls = self.calls + 1
+        else:
+            mean = 0.0 if "mean" in self.forgotten else self.mean
+            var = 1.0 if "var" in self.forgotten else self.var
+        late = self.training and self.calls > 1
+        y = (y - mean) / (var + 1e-5) ** 0.5
+        return self.out(self.growth * y if late else y)
+
+
+@pytest.mark.parametrize("forgotten", [["mean"], ["var"]])
+def test_fresh_statistics_that_evaluation_does_not_read_are_missed_there(forgotten):
+    torch.manual_seed(0)
+    proof = compare(Normed(), Normed(forgotten), ROWS, weights="load", levels=QUICK)
+    assert proof.verdict == "diverges"
+    assert proof.findings[0].mode == "eval"
+
+
+def test_a_second_call_that_differs_is_a_difference():
+    torch.manual_seed(0)
+    proof = compare(Normed(), Normed(growth=1.5), ROWS, weights="load", levels=QUICK)
+    assert proof.verdict == "diverges"
+    assert "the second one" in " ".join(proof.level("L1").notes)
+
+
+def test_a_right_network_with_buffers_is_proved_over_two_calls():
+    torch.manual_seed(0)
+    proof = compare(Normed(), Normed(), ROWS, weights="load", levels=QUICK)
+    assert proof.verdict == "proved"

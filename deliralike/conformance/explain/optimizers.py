@@ -39,7 +39,10 @@ def explain(trace: Trace) -> Explanation | None:
         return Explanation("updates that are not finite", np.inf)
     base = trace.form
     if base is None or _Bench(trace, trace.reference, base).itself > _SAME:
-        return Explanation("the reference follows no known rule", np.inf)
+        said = (
+            "the rule of the reference is not known, or is not one for all parameters"
+        )
+        return Explanation(said, np.inf)
     bench = _Bench(trace, trace.candidate, base)
     if bench.itself <= _SAME:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
@@ -64,7 +65,7 @@ def _differing_calls(running: Running, training: bool) -> Iterator[tuple[str, st
     masks = running.masks
     counts = [len(masks.called(side, training)) for side in (REFERENCE, CANDIDATE)]
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
-    for mine, its in masks.differences(training):
+    for mine, its in masks.differences(training, partial(_path, running)):
         if mine is None or its is None:
             words = f"{_in_words(mine, its)}, {times}"
         else:
