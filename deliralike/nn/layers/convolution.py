@@ -8,7 +8,6 @@ from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Pads, Sizes
-from deliralike.nn.layers.function_layers import layers_of_each_rank
 from deliralike.nn.start import Shape, fan_in_uniform
 
 
@@ -247,8 +246,40 @@ class _ConvTranspose(_Windows):
         return tuple(map(operator.sub, wanted, least))
 
 
-for _kind, _base, _what in (
-    ("Conv", _Conv, "Convolution over"),
-    ("ConvTranspose", _ConvTranspose, "Transposed convolution over"),
-):
-    globals().update(layers_of_each_rank(_base, _kind, _what, __name__))
+class Conv1d(_Conv):
+    """Convolution over ``(batch, in_channels, length)``.
+
+    See `deliralike.nn.windows.Windows.conv`.
+    """
+
+    n = 1
+
+
+class Conv2d(_Conv):
+    """Convolution over ``(batch, in_channels, height, width)``."""
+
+    n = 2
+
+
+class Conv3d(_Conv):
+    """Convolution over ``(batch, in_channels, depth, height, width)``."""
+
+    n = 3
+
+
+class ConvTranspose1d(_ConvTranspose):
+    """Transposed convolution over ``(batch, in_channels, length)``."""
+
+    n = 1
+
+
+class ConvTranspose2d(_ConvTranspose):
+    """Transposed convolution over ``(batch, in_channels, height, width)``."""
+
+    n = 2
+
+
+class ConvTranspose3d(_ConvTranspose):
+    """Transposed convolution over ``(batch, in_channels, depth, height, width)``."""
+
+    n = 3

@@ -8,7 +8,6 @@ from typing import Any
 
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.layers.function_layers import layers_of_each_rank
 from deliralike.nn.start import Shape
 from deliralike.random import drop_threshold
 
@@ -105,5 +104,19 @@ class DropPath(_Dropout):
         return (x.shape[0], *(1,) * (x.ndim - 1))
 
 
-_WHAT = "Dropout of whole channels of"
-globals().update(layers_of_each_rank(_ChannelDropout, "Dropout", _WHAT, __name__))
+class Dropout1d(_ChannelDropout):
+    """Dropout of whole channels of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class Dropout2d(_ChannelDropout):
+    """Dropout of whole channels of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class Dropout3d(_ChannelDropout):
+    """Dropout of whole channels of ``(batch, channels, depth, height, width)``."""
+
+    n = 3

@@ -88,33 +88,3 @@ def _function_layer(
     }
     metaclass: Any = type(base)
     return metaclass(name, (base,), body)
-
-
-_AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
-
-
-def layers_of_each_rank(
-    base: type,
-    kind: str,
-    what: str,
-    module: str,
-    details: str = "",
-    **attributes: Any,
-) -> dict[str, type]:
-    """Make the layers for 1, 2 and 3 spatial axes, `n`, by name.
-
-    Args:
-        base: What they are subclasses of.
-        kind: Their name without ``1d``, ``2d`` or ``3d``.
-        what: The first words of their docstrings, before the input's axes.
-        module: The module that has the layers.
-        details: What else their docstrings say.
-        attributes: Further attributes.
-    """
-    metaclass: Any = type(base)
-    layers = {}
-    for n, axes in _AXES.items():
-        doc = f"{what} ``(batch, channels, {axes})``.\n\n{details}".rstrip()
-        body = {"n": n, "__doc__": doc, "__module__": module, **attributes}
-        layers[f"{kind}{n}d"] = metaclass(f"{kind}{n}d", (base,), body)
-    return layers

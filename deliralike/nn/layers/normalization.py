@@ -11,7 +11,6 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.arguments import in_float32
-from deliralike.nn.layers.function_layers import layers_of_each_rank
 from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
@@ -191,11 +190,25 @@ class _InstanceNorm(_RunningNorm):
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
 
 
-_WHAT = "Normalisation of each sample and channel of"
-_SOURCE = "Source: arXiv 1607.08022."
-globals().update(
-    layers_of_each_rank(_InstanceNorm, "InstanceNorm", _WHAT, __name__, _SOURCE)
-)
+class InstanceNorm1d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, num_features, length)``.
+
+    Source: arXiv 1607.08022.
+    """
+
+    n = 1
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, num_features, height, width)``."""
+
+    n = 2
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """Normalisation of each sample and channel of ``(batch, features, depth, height, width)``."""
+
+    n = 3
 
 
 class GroupNorm(_Norm):

@@ -1,9 +1,10 @@
 """Padding layers in 1 to 3 dimensions."""
 
+from typing import Any
+
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.geometry import Sizes
-from deliralike.nn.layers.function_layers import layers_of_each_rank
 from deliralike.nn.start import Shape
 
 
@@ -21,6 +22,8 @@ class _Pad(Network):
 
 
 class _ConstantPad(_Pad):
+    mode = "constant"
+
     def __init__(self, padding: Sizes, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -37,15 +40,29 @@ def _flat(padding: Sizes, n: int) -> Shape:
     return tuple(padding)
 
 
-_KINDS = {
-    "ReflectionPad": (_Pad, "reflect", "Padding by reflection, without the edge:"),
-    "ReplicationPad": (_Pad, "replicate", "Padding with the outermost elements:"),
-    "CircularPad": (_Pad, "circular", "Padding with elements of the other end:"),
-    "ZeroPad": (_Pad, "constant", "Padding with zeros:"),
-    "ConstantPad": (_ConstantPad, "constant", "Padding with a number:"),
+_MODES = {
+    "ReflectionPad": ("reflect", "Padding by reflection, without the edge"),
+    "ReplicationPad": ("replicate", "Padding with the outermost elements"),
+    "CircularPad": ("circular", "Padding with elements of the other end"),
+    "ZeroPad": ("constant", "Padding with zeros"),
+    "ConstantPad": ("constant", "Padding with a number"),
 }
-_ORDER = "Numbers come from the last axis on: ``(left, right, top, bottom)``, or one for all."
-for _kind, (_base, _mode, _what) in _KINDS.items():
-    globals().update(
-        layers_of_each_rank(_base, _kind, _what, __name__, _ORDER, mode=_mode)
-    )
+_AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
+_ORDER = (
+    "from the last axis on, as ``(left, right, top, bottom)``, or one number for all"
+)
+
+
+def _layers() -> dict[str, type]:
+    made = {}
+    metaclass: Any = type(_Pad)
+    for kind, (mode, what) in _MODES.items():
+        for n, axes in _AXES.items():
+            base = _ConstantPad if kind == "ConstantPad" else _Pad
+            doc = f"{what}: ``(batch, channels, {axes})``.\n\nNumbers {_ORDER}."
+            body = {"n": n, "mode": mode, "__doc__": doc, "__module__": __name__}
+            made[f"{kind}{n}d"] = metaclass(f"{kind}{n}d", (base,), body)
+    return made
+
+
+globals().update(_layers())

@@ -9,7 +9,6 @@ from deliralike.nn.geometry import Sizes
 from deliralike.nn.layers.function_layers import (
     FunctionLayer,
     function_layers,
-    layers_of_each_rank,
 )
 from deliralike.nn.windows import OutputSizes
 
@@ -219,19 +218,113 @@ class ChannelShuffle(Network):
         return self.nn.channel_shuffle(x, self.groups)
 
 
-_OF_EACH_RANK = {
-    "MaxPool": (_MaxPool, "The maximum of each window of"),
-    "MaxUnpool": (
-        _MaxUnpool,
-        "Put maxima back to their places, with zeros elsewhere, in",
-    ),
-    "AvgPool": (_AvgPool, "The average of each window of"),
-    "LPPool": (_LPPool, "The p-norm of each window of"),
-    "AdaptiveAvgPool": (_AdaptiveAvgPool, "Averages over windows that cover evenly"),
-    "AdaptiveMaxPool": (_AdaptiveMaxPool, "Maxima over windows that cover evenly"),
-}
-for _kind, (_base, _what) in _OF_EACH_RANK.items():
-    globals().update(layers_of_each_rank(_base, _kind, _what, __name__))
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
+
+    n = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
+
+    n = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
+
+    n = 3
+
+
+class AvgPool1d(_AvgPool):
+    """The average of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The average of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The average of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
 
 _WINDOW = "kernel_size dilation padding stride"
 _FUNCTIONS = {"Unfold": f"unfold {_WINDOW}", "Fold": f"fold output_size {_WINDOW}"}
