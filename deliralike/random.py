@@ -51,7 +51,7 @@ class Stream(NamedTuple):
         """Return the position `samples` later, which counts the same draws."""
         return self._replace(first_sample=self.first_sample + samples)
 
-    def kept(self) -> "Stream":
+    def snapshot(self) -> "Stream":
         """Return this position as it is now, whatever is drawn later."""
         return self._replace(draws=dict(self.draws or {}))
 
@@ -78,7 +78,7 @@ def is_open() -> bool:
 def position() -> Stream | None:
     """Return the position in force as it is now, whatever is drawn later; None without a stream."""
     stream = current()
-    return None if stream is None else stream.kept()
+    return None if stream is None else stream.snapshot()
 
 
 def portable(
@@ -98,7 +98,7 @@ def portable(
 
 def following(stream: Stream | None) -> AbstractContextManager[Any]:
     """Return a context that draws from a position on; one that changes nothing without."""
-    return at(None if stream is None else stream.kept())
+    return at(None if stream is None else stream.snapshot())
 
 
 def at(stream: Stream | None) -> AbstractContextManager[Any]:

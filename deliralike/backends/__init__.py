@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from deliralike.backends.base import Backend
 
 ENTRY_POINTS = "deliralike.backends"
-PROGRAMS = "DELIRALIKE_PROGRAMS"  # the folder of `Backend.keep_programs`
+PROGRAMS = "DELIRALIKE_PROGRAMS"  # the folder of `Backend.cache_programs`
 _FOLDERS = (
     PROGRAMS,
     "JAX_COMPILATION_CACHE_DIR",
@@ -408,7 +408,7 @@ def FullyShardedDataParallel(
     return of(wrapped).shard(wrapped, processes, **keywords)
 
 
-def keep_programs_by_default() -> None:
+def cache_programs_by_default() -> None:
     """Keep compiled programs in the user's cache, here and in processes that are started from here.
 
     Its folder is ``$XDG_CACHE_HOME/deliralike``, or ``~/.cache/deliralike``. Where the environment
@@ -441,5 +441,5 @@ def _load(name: str, entry: Entry) -> Backend:
         ) from error
     folder = os.environ.get(PROGRAMS)
     if folder and "kept programs" in backend.capabilities:
-        backend.keep_programs(Path(folder, name))
+        backend.cache_programs(Path(folder, name))
     return backend

@@ -176,7 +176,7 @@ app.add_typer(weights.app, name="weights", cls=Commands)
 
 def main() -> None:
     """Run the command line and exit; compiled programs are kept for later calls."""
-    from deliralike.backends import keep_programs_by_default
+    from deliralike.backends import cache_programs_by_default
 
-    keep_programs_by_default()
+    cache_programs_by_default()
     app(prog_name="deliralike")

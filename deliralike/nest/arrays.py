@@ -319,7 +319,7 @@ class Arrays(ABC):
         """
         return nullcontext()
 
-    def keep_programs(self, folder: str | Path) -> None:
+    def cache_programs(self, folder: str | Path) -> None:
         """Keep compiled programs in a folder, where later processes find them.
 
         It is for the whole process, and is called before the first computation. The environment
@@ -393,7 +393,7 @@ class Arrays(ABC):
         """
 
 
-_KEPT = "fiubc"  # numbers and truth values
+_NUMERIC_KINDS = "fiubc"  # numbers and truth values
 _WIDEST = {"f": 8, "c": 16}  # bytes: float64 and complex128
 
 
@@ -425,7 +425,9 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
         True
     """
     dtype = array.dtype
-    is_plain_type = dtype.kind in _KEPT and dtype.isnative and dtype.itemsize <= 8
+    is_plain_type = (
+        dtype.kind in _NUMERIC_KINDS and dtype.isnative and dtype.itemsize <= 8
+    )
     if type(array) is np.ndarray and is_plain_type:
         return array
     if np.ma.is_masked(array):
@@ -438,7 +440,7 @@ def plain(array: np.ndarray, where: str = "an array") -> np.ndarray:
     if "float" in dtype.name and dtype.kind != "f":
         # bfloat16 and shorter ones, which NumPy itself lacks
         return array.astype(np.float32)
-    if dtype.kind not in _KEPT:
+    if dtype.kind not in _NUMERIC_KINDS:
         remedy = "convert it, such as by array.astype('float32')"
         first = array.flat[0] if array.size else None
         if isinstance(first, str | bytes):

@@ -167,37 +167,37 @@ class Vocabulary(Functions, metaclass=ABCMeta):
         def __call__(self, x: Array) -> Any: ...
 
     class Conv1d(Network):
-        """Convolution over ``(batch, channels, length)``."""
+        """Convolution over ``(batch, in_channels, length)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1, bias: bool=True, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array) -> Any: ...
 
     class Conv2d(Network):
-        """Convolution over ``(batch, channels, height, width)``."""
+        """Convolution over ``(batch, in_channels, height, width)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1, bias: bool=True, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array) -> Any: ...
 
     class Conv3d(Network):
-        """Convolution over ``(batch, channels, depth, height, width)``."""
+        """Convolution over ``(batch, in_channels, depth, height, width)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes | str=0, dilation: Sizes=1, groups: int=1, bias: bool=True, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array) -> Any: ...
 
     class ConvTranspose1d(Network):
-        """Transposed convolution over ``(batch, channels, length)``."""
+        """Transposed convolution over ``(batch, in_channels, length)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes=0, output_padding: Sizes=0, groups: int=1, bias: bool=True, dilation: Sizes=1, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array, output_size: Sizes | None=None) -> Any: ...
 
     class ConvTranspose2d(Network):
-        """Transposed convolution over ``(batch, channels, height, width)``."""
+        """Transposed convolution over ``(batch, in_channels, height, width)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes=0, output_padding: Sizes=0, groups: int=1, bias: bool=True, dilation: Sizes=1, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array, output_size: Sizes | None=None) -> Any: ...
 
     class ConvTranspose3d(Network):
-        """Transposed convolution over ``(batch, channels, depth, height, width)``."""
+        """Transposed convolution over ``(batch, in_channels, depth, height, width)``."""
 
         def __init__(self, in_channels: int, out_channels: int, kernel_size: Sizes, stride: Sizes=1, padding: Sizes=0, output_padding: Sizes=0, groups: int=1, bias: bool=True, dilation: Sizes=1, padding_mode: str='zeros') -> None: ...
         def __call__(self, x: Array, output_size: Sizes | None=None) -> Any: ...
@@ -365,19 +365,19 @@ class Vocabulary(Functions, metaclass=ABCMeta):
         def __call__(self, x: Array) -> Any: ...
 
     class InstanceNorm1d(Network):
-        """Normalisation of each sample and channel of ``(batch, channels, length)``."""
+        """Normalisation of each sample and channel of ``(batch, num_features, length)``."""
 
         def __init__(self, num_features: int, eps: float=1e-05, momentum: float | None=0.1, affine: bool=False, track_running_stats: bool=False, bias: bool=True) -> None: ...
         def __call__(self, x: Array) -> Any: ...
 
     class InstanceNorm2d(Network):
-        """Normalisation of each sample and channel of ``(batch, channels, height, width)``."""
+        """Normalisation of each sample and channel of ``(batch, num_features, height, width)``."""
 
         def __init__(self, num_features: int, eps: float=1e-05, momentum: float | None=0.1, affine: bool=False, track_running_stats: bool=False, bias: bool=True) -> None: ...
         def __call__(self, x: Array) -> Any: ...
 
     class InstanceNorm3d(Network):
-        """Normalisation of each sample and channel of ``(batch, channels, depth, height, width)``."""
+        """Normalisation of each sample and channel of ``(batch, features, depth, height, width)``."""
 
         def __init__(self, num_features: int, eps: float=1e-05, momentum: float | None=0.1, affine: bool=False, track_running_stats: bool=False, bias: bool=True) -> None: ...
         def __call__(self, x: Array) -> Any: ...
@@ -491,19 +491,19 @@ class Vocabulary(Functions, metaclass=ABCMeta):
         def __call__(self, x: Array) -> Any: ...
 
     class MaxUnpool1d(Network):
-        """Put maxima back to their places, with zeros elsewhere, in ``(batch, channels, length)``."""
+        """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
 
         def __init__(self, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0) -> None: ...
         def __call__(self, x: Array, indices: Array, output_size: Any=None) -> Any: ...
 
     class MaxUnpool2d(Network):
-        """Put maxima back to their places, with zeros elsewhere, in ``(batch, channels, height, width)``."""
+        """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
 
         def __init__(self, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0) -> None: ...
         def __call__(self, x: Array, indices: Array, output_size: Any=None) -> Any: ...
 
     class MaxUnpool3d(Network):
-        """Put maxima back to their places, with zeros elsewhere, in ``(batch, channels, depth, height, width)``."""
+        """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
 
         def __init__(self, kernel_size: Sizes, stride: Sizes | None=None, padding: Sizes=0) -> None: ...
         def __call__(self, x: Array, indices: Array, output_size: Any=None) -> Any: ...

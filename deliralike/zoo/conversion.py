@@ -150,11 +150,11 @@ class _Plan:
             return on_first(self._architecture.name, names, settings=self._settings)
 
     def __call__(self, contents: Contents) -> Renaming:
-        self._ours, words, notes = self._to_ours(contents)
+        self._ours, words, notes = self._with_names_of_zoo(contents)
         state = self._ours
         if self._to in self._keymaps:
             keymap = self._keymaps[str(self._to)]
-            state = keymap.to_theirs(state)
+            state = keymap.to_layout(state)
             notes = (*notes, *keymap.notes)
         of_chainer = self._to in ("chainer", chainer_links.NAME)
         if of_chainer:
@@ -168,7 +168,7 @@ class _Plan:
             neutral=not of_chainer,
         )
 
-    def _to_ours(
+    def _with_names_of_zoo(
         self, contents: Contents
     ) -> tuple[dict[str, np.ndarray], str, tuple[str, ...]]:
         """Return the weights under the architecture's own names.

@@ -36,8 +36,8 @@ class KeyMap:
     Example:
         >>> names = by_patterns({r"fc\.(.*)": r"head.\1"})
         >>> old = KeyMap("old", names, {"*.weight": (np.squeeze, lambda w: w[..., None])})
-        >>> theirs = old.to_theirs({"fc.weight": np.ones((3, 2))})
-        >>> theirs["head.weight"].shape, old.to_ours(theirs, ["fc.weight"])["fc.weight"].shape
+        >>> theirs = old.to_layout({"fc.weight": np.ones((3, 2))})
+        >>> theirs["head.weight"].shape, old.from_layout(theirs, ["fc.weight"])["fc.weight"].shape
         ((3, 2, 1), (3, 2))
     """
 
@@ -65,7 +65,7 @@ class KeyMap:
                 )
         return table
 
-    def to_ours(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
+    def from_layout(self, state: State, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Convert a state from their layout to ours.
 
         Arrays that only they have keep their names and come last.
@@ -86,7 +86,7 @@ class KeyMap:
                 known[name] = value
         return known
 
-    def to_theirs(self, state: State) -> dict[str, np.ndarray]:
+    def to_layout(self, state: State) -> dict[str, np.ndarray]:
         """Convert a state from our layout to theirs, in our order.
 
         Arrays that they lack are left out.

@@ -332,7 +332,7 @@ def _by_keymap(
     if not any(theirs in state for theirs in table.values()):
         return None
     try:
-        ours = keymap.to_ours(state, wanted)
+        ours = keymap.from_layout(state, wanted)
     except (ValueError, IndexError, KeyError):
         return None  # the layout's transforms cannot take an array, so the layout is another one
     words = ", ".join([*steps, f"in the layout {keymap.name!r}"])

@@ -212,7 +212,7 @@ def test_devices_are_kept_apart():
 
 
 def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
-    monkeypatch.setattr(compilation_cache, "_KEPT", 2)
+    monkeypatch.setattr(compilation_cache, "_CACHE_SIZE", 2)
     monkeypatch.setattr(
         compilation_cache, "_programs", type(compilation_cache._programs)()
     )

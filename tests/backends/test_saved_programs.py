@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from deliralike import zoo
-from deliralike.backends import keep_programs_by_default
+from deliralike.backends import cache_programs_by_default
 from deliralike.backends.jax.compiled import compile_messages
 from deliralike.errors import CapabilityError
 from deliralike.optim.rules import rule
@@ -89,7 +89,7 @@ def test_the_environment_decides_where_programs_are_kept(given, expected, monkey
     monkeypatch.setenv("HOME", "/home/ann")
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    keep_programs_by_default()
+    cache_programs_by_default()
     assert os.environ.get("DELIRALIKE_PROGRAMS") == expected
 
 
@@ -101,7 +101,7 @@ def test_every_backend_keeps_its_programs_or_says_that_it_does_not(
     assert "kept programs" in backend.capabilities
     monkeypatch.setattr(type(backend), "capabilities", frozenset())
     with pytest.raises(CapabilityError, match="kept programs"):
-        super(type(backend), backend).keep_programs(tmp_path)
+        super(type(backend), backend).cache_programs(tmp_path)
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_timms_network_and_ours_give_the_same_numbers_and_weights_go_back(theirs
     module = scrambled(tables._timm().create_model(theirs, num_classes=1000))
     network = compare(module, name, settings, side)
     (layout,) = [keymap for keymap in network.keymaps if keymap.name == "timm"]
-    back, wanted = layout.to_theirs(network.neutral_state()), module.state_dict()
+    back, wanted = layout.to_layout(network.neutral_state()), module.state_dict()
     np.testing.assert_equal(back, wanted)
 
 

@@ -171,7 +171,7 @@ def test_a_file_of_openai_gives_its_networks_logits_and_comes_back():
         network(tokens, images)["logits_per_text"], theirs(tokens, images)
     )
     (keymap,) = network.keymaps
-    back = keymap.to_theirs(network.neutral_state())
+    back = keymap.to_layout(network.neutral_state())
     assert set(back) == set(state)
     for name, value in state.items():
         np.testing.assert_array_equal(back[name], value.numpy(), err_msg=name)

@@ -371,7 +371,7 @@ def test_every_key_map_of_the_zoo_goes_there_and_back():
             }
             if not table or keymap.complete:
                 continue
-            back = keymap.to_ours(keymap.to_theirs(state), slots)
+            back = keymap.from_layout(keymap.to_layout(state), slots)
             assert set(back) == set(state), (name, keymap.name)
             assert all((back[ours] == state[ours]).all() for ours in state), (
                 name,

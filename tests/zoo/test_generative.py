@@ -139,7 +139,7 @@ def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
         network = zoo.build(name, backend="torch", **settings)
         (keymap,) = network.keymaps
         state = network.neutral_state()
-        old = keymap.to_theirs(state)
+        old = keymap.to_layout(state)
         reference = make(**settings)
         reference.load_old_state_dict({key: torch.from_numpy(old[key]) for key in old})
         other = zoo.build(name, backend="torch", seed=1, **settings)

@@ -151,7 +151,7 @@ def test_position_tables_of_another_image_size_are_the_publishers(
     tokens = torch.from_numpy(state[table])
     if layout:
         (keymap,) = [each for each in source.keymaps if each.name == layout]
-        state = keymap.to_theirs(state)
+        state = keymap.to_layout(state)
     network = zoo.build(name, backend="torch", image_size=image_size, **settings)
     zoo.load(network, state)
     found = network.neutral_state()[table]
@@ -245,7 +245,7 @@ def test_dinov2_goes_back_to_hugging_face(name, tmp_path):
         name, backend="torch", dtype="float64", weights=file, **DINOV2_SMALL
     )
     *_, layout = network.keymaps
-    state = layout.to_theirs(network.neutral_state())
+    state = layout.to_layout(network.neutral_state())
     assert set(state) == set(weights.read(file))
     x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)))
     with torch.no_grad():
@@ -291,7 +291,7 @@ def test_the_file_of_hugging_faces_siglip_gives_the_features_of_pictures(
 def test_siglip_goes_back_to_hugging_face(tmp_path):
     module, file = hugging_faces_siglip(tmp_path)
     network = zoo.build(SIGLIP, backend="torch", weights=file, **vit.SMALL)
-    state = network.keymaps[1].to_theirs(network.neutral_state())
+    state = network.keymaps[1].to_layout(network.neutral_state())
     wanted = module.state_dict()
     assert set(state) == set(wanted)
     for key, value in wanted.items():
@@ -326,7 +326,7 @@ def test_the_file_of_hugging_faces_dinov3_gives_its_class_token_and_goes_back(tm
     with torch.no_grad():
         close(network.eval()(x).numpy(), wanted.numpy(), 1e-10)
     (layout,) = network.keymaps
-    found = layout.to_theirs(network.neutral_state())
+    found = layout.to_layout(network.neutral_state())
     state = weights.read(file)
     np.testing.assert_equal(found, state)
 
@@ -380,7 +380,7 @@ def test_the_file_of_hugging_faces_swin_gives_its_outputs_and_goes_back(
     with torch.no_grad():
         close(network(x).numpy(), theirs(x).logits.numpy(), 1e-4)
     *_, layout = network.keymaps
-    found, wanted = layout.to_theirs(network.neutral_state()), weights.read(file)
+    found, wanted = layout.to_layout(network.neutral_state()), weights.read(file)
     assert set(found) == {
         name for name in wanted if not name.endswith("position_index")
     }
@@ -395,7 +395,7 @@ def test_facebooks_layout_of_convnext_v2_is_what_timm_makes_its_own_of(label):
     state = network.neutral_state()
     facebook, _ = network.keymaps
     theirs = {
-        key: torch.from_numpy(value) for key, value in facebook.to_theirs(state).items()
+        key: torch.from_numpy(value) for key, value in facebook.to_layout(state).items()
     }
     timms = checkpoint_filter_fn(theirs, case.reference())
     assert set(timms) == set(state)

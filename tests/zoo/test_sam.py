@@ -73,7 +73,7 @@ def test_the_papers_own_names_are_those_that_timm_reads():
     keymap = next(
         keymap for keymap in network.keymaps if keymap.name == "segment_anything"
     )
-    theirs = keymap.to_theirs(state)
+    theirs = keymap.to_layout(state)
     assert list(timm_names(theirs, None)) == list(state)
     assert "image_encoder.blocks.0.mlp.lin1.weight" in theirs
     other = zoo.build("samvit_base_patch16", backend="torch", seed=1, **NETWORK)

@@ -60,7 +60,7 @@ def test_a_whole_file_of_hugging_face_gives_its_encoders_maps_and_goes_back():
     with torch.no_grad():
         for came, one in zip(network.eval()(x), wanted, strict=True):
             close(came.numpy(), one.numpy(), 1e-10)
-    back = keymap(network, "transformers").to_theirs(network.neutral_state())
+    back = keymap(network, "transformers").to_layout(network.neutral_state())
     vision = {key: value for key, value in state.items() if key.startswith("vision_")}
     np.testing.assert_equal(back, vision)
 
@@ -68,7 +68,7 @@ def test_a_whole_file_of_hugging_face_gives_its_encoders_maps_and_goes_back():
 def test_the_papers_own_names_are_those_that_timm_reads():
     network = zoo.build("sam2_hiera_tiny", backend="torch", **NETWORK)
     state = network.neutral_state()
-    theirs = keymap(network, "segment_anything_2").to_theirs(state)
+    theirs = keymap(network, "segment_anything_2").to_layout(state)
     trunk = timm_names(theirs, prefix="image_encoder.trunk.")
     assert set(trunk) == {name for name in state if not name.startswith("neck.")}
     assert theirs["image_encoder.neck.convs.3.conv.bias"] is state["neck.3.bias"]

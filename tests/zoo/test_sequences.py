@@ -278,10 +278,10 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table, he
     layout, *_ = net.keymaps
     state = getattr(other, body).state_dict()
     body = {name: value.numpy() for name, value in state.items()}
-    theirs = layout.to_theirs(other.neutral_state())
+    theirs = layout.to_layout(other.neutral_state())
     assert list(theirs) == list(body)
     assert net.load_neutral_state(
-        layout.to_ours(body, list(net.neutral_slots()))
+        layout.from_layout(body, list(net.neutral_slots()))
     ).complete
     np.testing.assert_array_equal(net.neutral_state()[f"{head}.weight"], body[table])
 
@@ -346,7 +346,7 @@ def test_a_file_of_berts_pretraining_fits():
         "bert.embeddings.position_ids": np.arange(9)[None],
     }
     layout = next(layout for layout in net.keymaps if layout.name == "old pretraining")
-    state = net.adapt_state(layout.to_ours(published, list(net.neutral_slots())))
+    state = net.adapt_state(layout.from_layout(published, list(net.neutral_slots())))
     assert net.load_neutral_state(state).complete
     np.testing.assert_array_equal(
         net.neutral_state()["pooler.dense.weight"],

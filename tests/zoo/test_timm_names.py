@@ -141,13 +141,13 @@ def pair(which):
 def test_timms_weights_give_timms_outputs_and_go_back(which):
     theirs, state, ours, x = pair(which)
     keymap = timm_map(ours)
-    taken = ours.adapt_state(keymap.to_ours(state, ours.neutral_slots()))
+    taken = ours.adapt_state(keymap.from_layout(state, ours.neutral_slots()))
     assert set(taken) == set(ours.neutral_slots())
     ours.load_neutral_state(taken)
     with torch.no_grad():
         wanted = theirs(x).numpy()
         close(ours(x).numpy(), wanted, 1e-9)
-    back = keymap.to_theirs(ours.neutral_state())
+    back = keymap.to_layout(ours.neutral_state())
     np.testing.assert_equal(back, state)
 
 
@@ -167,7 +167,7 @@ def test_swins_older_files_have_the_merging_a_stage_earlier_and_tables_that_are_
     older["layers.0.blocks.1.attn_mask"] = np.zeros((4, 9, 9))
     keymap, slots = timm_map(ours), ours.neutral_slots()
     came, wanted = (
-        ours.adapt_state(keymap.to_ours(given, slots)) for given in (older, state)
+        ours.adapt_state(keymap.from_layout(given, slots)) for given in (older, state)
     )
     assert list(came) == list(wanted)
     np.testing.assert_equal(came, wanted)

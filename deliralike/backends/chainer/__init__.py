@@ -226,7 +226,7 @@ class ChainerBackend(Backend):
 
     recomputed = staticmethod(recomputed)
 
-    def keep_programs(self, folder: str | Path) -> None:
+    def cache_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""
         os.environ["CUPY_CACHE_DIR"] = str(folder)
 

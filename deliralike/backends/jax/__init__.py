@@ -170,7 +170,7 @@ class JaxBackend(Backend):
 
     compiling_quickly = staticmethod(arrays.compiling_quickly)
     recomputed = staticmethod(recomputed)
-    keep_programs = staticmethod(arrays.keep_programs)
+    cache_programs = staticmethod(arrays.cache_programs)
     forget_programs = staticmethod(jax.clear_caches)
     op_by_op = staticmethod(arrays.op_by_op)
 

@@ -503,7 +503,7 @@ def draw_on_each_device(mesh: Mesh) -> AbstractContextManager[Any]:
     return context_value(_drawing, mesh)
 
 
-def keep_programs(folder: str | Path) -> None:
+def cache_programs(folder: str | Path) -> None:
     """Keep compiled programs in a folder by JAX's own cache, small ones too."""
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

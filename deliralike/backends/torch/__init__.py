@@ -337,7 +337,7 @@ class TorchBackend(Backend):
 
     recomputed = staticmethod(recomputed)
 
-    def keep_programs(self, folder: str | Path) -> None:
+    def cache_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are the programs of ``torch.compile``."""
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
 

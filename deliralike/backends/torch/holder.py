@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-HELD = "module"
+ENCLOSED = "module"
 
 
 class TorchHolder(torch.nn.Module):
@@ -20,11 +20,11 @@ class TorchHolder(torch.nn.Module):
     module. States whose names begin with ``module.`` are loaded too.
     """
 
-    enclosed = HELD
+    enclosed = ENCLOSED
 
     def __init__(self, module: torch.nn.Module) -> None:
         torch.nn.Module.__init__(self)
-        self._modules[HELD] = module
+        self._modules[ENCLOSED] = module
         self.register_state_dict_post_hook(_shorten)
         self.register_load_state_dict_pre_hook(_lengthen)
 
@@ -36,25 +36,29 @@ class TorchHolder(torch.nn.Module):
         self, prefix: str = "", *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Yield parameters, those of the module under its own names."""
-        return _without_held(super().named_parameters(prefix, *args, **kwargs), prefix)
+        return _without_prefix(
+            super().named_parameters(prefix, *args, **kwargs), prefix
+        )
 
     def named_buffers(
         self, prefix: str = "", *args: Any, **kwargs: Any
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield buffers, those of the module under its own names."""
-        return _without_held(super().named_buffers(prefix, *args, **kwargs), prefix)
+        return _without_prefix(super().named_buffers(prefix, *args, **kwargs), prefix)
 
     def __getattr__(self, name: str) -> Any:
         """Return a part, parameter or buffer, else the attribute of the held module."""
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name.startswith("__") or HELD not in self.__dict__.get("_modules", {}):
+            if name.startswith("__") or ENCLOSED not in self.__dict__.get(
+                "_modules", {}
+            ):
                 raise
-        return getattr(self._modules[HELD], name)
+        return getattr(self._modules[ENCLOSED], name)
 
 
-def _without_held(
+def _without_prefix(
     named: Iterator[tuple[str, Any]], prefix: str
 ) -> Iterator[tuple[str, Any]]:
     start = f"{prefix}." if prefix else ""
@@ -64,7 +68,7 @@ def _without_held(
 
 def _neutral_name(name: str, start: str) -> str:
     """Return a name without the part ``module`` after its start."""
-    held = f"{start}{HELD}."
+    held = f"{start}{ENCLOSED}."
     if not name.startswith(held):
         return name
     return start + name.removeprefix(held)
@@ -79,9 +83,9 @@ def _shorten(holder: TorchHolder, state: dict, start: str, metadata: Any) -> Non
 
 def _lengthen(holder: TorchHolder, state: dict, start: str, *args: Any) -> None:
     """Rename the entries of a state to be loaded that the held module knows by their names."""
-    held: Any = holder._modules[HELD]
+    held: Any = holder._modules[ENCLOSED]
     names = held.state_dict()
     for name in list(state):
         own_name = name.removeprefix(start)
         if name.startswith(start) and own_name in names:
-            state[f"{start}{HELD}.{own_name}"] = state.pop(name)
+            state[f"{start}{ENCLOSED}.{own_name}"] = state.pop(name)

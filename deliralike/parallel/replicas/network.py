@@ -543,7 +543,7 @@ class ReplicasWithLeaves(Replicas):
         So a second hook that accumulates them adds nothing.
         """
         if parameters is None:
-            parameters = self.network.own_parameters()
+            parameters = self.network.root_parameters()
         for leaves in self.replica_leaves(parameters):
             gradients = {}
             for name, leaf in leaves.items():
@@ -553,14 +553,14 @@ class ReplicasWithLeaves(Replicas):
 
     def holds_replica_gradients(self) -> bool:
         """See `Replicas`."""
-        leaves = self.replica_leaves(self.network.own_parameters())
+        leaves = self.replica_leaves(self.network.root_parameters())
         of_replicas = map(dict.values, leaves)
         return any(leaf.grad is not None for leaf in chain.from_iterable(of_replicas))
 
     def accumulate_gradients(self, parameters: Mapping[str, Any] | None = None) -> None:
         """Add the replicas' gradients of these parameters, or of all, to the root's, in order."""
         if parameters is None:
-            parameters = self.network.own_parameters()
+            parameters = self.network.root_parameters()
         for gradients in self.replica_gradients(parameters):
             for name, gradient in gradients.items():
                 if gradient is not None:

@@ -239,13 +239,15 @@ class Experiment:
         if settings.rng == "native":
             # Before layers make streams of their own.
             backends.get(settings.backend).seed(settings.seed)
-        here = settings.with_(devices=device_here(settings.devices, self.processes))
+        here = settings.with_(
+            devices=device_of_process(settings.devices, self.processes)
+        )
         return backends.DistributedDataParallel(
             build_network(here, dataset), self.processes, buffers=here.buffers
         )
 
 
-def device_here(devices: Sequence[str], processes: ProcessGroup) -> Sequence[str]:
+def device_of_process(devices: Sequence[str], processes: ProcessGroup) -> Sequence[str]:
     """Return the device of this process among its node's; all devices if there is one process.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.distributed.own_backward import (
+from deliralike.backends.chainer.distributed.manual_backward import (
     mean_gradients,
     without_backward,
 )
@@ -188,7 +188,7 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
 
         A tied parameter comes under its first name only.
         """
-        parameters = self.own_parameters().items()
+        parameters = self.root_parameters().items()
         return {
             name: each
             for name, each in parameters

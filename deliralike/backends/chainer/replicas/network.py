@@ -266,7 +266,7 @@ class DataParallelChainerNetwork(
         """All replicas, the root first."""
         return self._copies.networks
 
-    def own_parameters(self) -> dict[str, chainer.Parameter]:
+    def root_parameters(self) -> dict[str, chainer.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
         return self._parameters_of_root
 

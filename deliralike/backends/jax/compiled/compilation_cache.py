@@ -24,7 +24,7 @@ from deliralike.backends.jax.unstable import (
     drop_lowered_traces,
 )
 
-_KEPT = 64
+_CACHE_SIZE = 64
 _programs: OrderedDict[Any, Any] = OrderedDict()
 _lock = Lock()
 _OUTSIDE = current_jax_trace()  # of every transformation
@@ -83,7 +83,7 @@ def _compiled(traced: Any, leaves: Sequence[Any], options: str) -> Any:
     program = lowered.compile()
     with _lock:
         _programs[key] = program, callbacks  # which keep their ids
-        if len(_programs) > _KEPT:
+        if len(_programs) > _CACHE_SIZE:
             _programs.popitem(last=False)
     return program
 

@@ -32,7 +32,7 @@ from deliralike.backends.jax.compiled.marks import (
 from deliralike.backends.jax.compiled.nested_gradients import unchecked
 from deliralike.backends.jax.compiled.snapshot import Snapshot
 from deliralike.backends.jax.compiled.surroundings import (
-    KEPT,
+    CACHE_SIZE,
     Surroundings,
     keep,
     surroundings_of,
@@ -390,11 +390,11 @@ class ProgramCache:
             )  # whose parts will be the very same objects next time
             return latest
         if key not in self._programs:
-            if len(self._programs) == KEPT and not self._warned:
+            if len(self._programs) == CACHE_SIZE and not self._warned:
                 self._warned = True
                 warn(
-                    f"{type(self.network).__name__}: more than {KEPT} programs were compiled. "
-                    f"{self._cause()}",
+                    f"{type(self.network).__name__}: more than {CACHE_SIZE} programs were "
+                    f"compiled. {self._cause()}",
                 )
             keep(self._programs, key, make())
         self._programs.move_to_end(key)
@@ -410,7 +410,7 @@ class ProgramCache:
             )
         searches = list(self._variables.values())
         changed = []
-        if len(searches) >= KEPT // 2:
+        if len(searches) >= CACHE_SIZE // 2:
             changed = searches[-1].changed_attributes(searches[-2])
         if changed:
             return (

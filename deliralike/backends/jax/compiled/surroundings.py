@@ -29,7 +29,7 @@ from deliralike.backends.jax.variables import array_of, holding
 from deliralike.errors import CapabilityError
 from deliralike.references import LONGEST, References, items
 
-KEPT = 16
+CACHE_SIZE = 16
 _MISSING = object()  # in the place of an item that is gone
 
 
@@ -195,7 +195,7 @@ def keep(latest: OrderedDict, key: Any, value: Any) -> None:
     """Keep a value as the latest one, and no more than sixteen of them."""
     latest[key] = value
     latest.move_to_end(key)
-    if len(latest) > KEPT:
+    if len(latest) > CACHE_SIZE:
         latest.popitem(last=False)
 
 

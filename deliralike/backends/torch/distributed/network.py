@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from deliralike.backends.torch.distributed.own_backward import (
-    OwnBackward,
-    OwnCall,
+from deliralike.backends.torch.distributed.manual_backward import (
+    ManualBackward,
+    ManualCall,
     put_gradients,
 )
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
@@ -41,12 +41,12 @@ class TorchProcessState(ProcessState):
     Attributes:
         reducing: PyTorch's wrappers, where they add gradients during backward.
         wanted: The parameters whose gradients are wanted at the moment; all when None.
-        own_pass: The current backward pass of the user's own loop.
+        manual_pass: The current backward pass of the user's own loop.
     """
 
     reducing: Reducing | None = None
     wanted: Mapping[str, Any] | None = None
-    own_pass: OwnBackward | None = None
+    manual_pass: ManualBackward | None = None
 
 
 class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
@@ -64,7 +64,7 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             or not torch.is_grad_enabled()
         ):
             return super().call(args, kwargs)
-        call = OwnCall(self.network)
+        call = ManualCall(self.network)
         args, kwargs = call.watch_arguments((args, kwargs))
         outputs = super().call(args, kwargs)
         self.watch_call(call, outputs, self.own_weight)
@@ -78,11 +78,11 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
         network = self.network
         result = super().compute_loss(loss, *batch)
         if network.training and self.state.weighs and torch.is_grad_enabled():
-            self.watch_call(OwnCall(network), result, self.weight_of_part)
+            self.watch_call(ManualCall(network), result, self.weight_of_part)
         return result
 
     def watch_call(
-        self, call: OwnCall, outputs: Any, weight: Callable[[], float]
+        self, call: ManualCall, outputs: Any, weight: Callable[[], float]
     ) -> None:
         """Watch for backward passes that reach the outputs of a call."""
         try:
@@ -98,24 +98,24 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
 
         The gradients of all processes add up to those of the batch.
         """
-        self.state.own_pass = (
+        self.state.manual_pass = (
             None  # it may be left over from a pass that raised an error
         )
         return super().forward_backward(loss, backward, *batch)
 
-    def begin_own_backward(self, task: int) -> None:
+    def begin_manual_backward(self, task: int) -> None:
         """Record that a backward pass of the user's own loop has reached this network.
 
         Args:
             task: Autograd's number of the pass.
         """
-        own = self.state.own_pass
+        own = self.state.manual_pass
         if own is None or own.task != task:
-            self.state.own_pass = OwnBackward(self.network, task)
+            self.state.manual_pass = ManualBackward(self.network, task)
 
-    def end_own_backward(self, own: OwnBackward) -> None:
+    def end_manual_backward(self, own: ManualBackward) -> None:
         """Replace the gradients of the parameters by their means over processes."""
-        self.state.own_pass = None
+        self.state.manual_pass = None
         gradients = own.new_gradients()
         if gradients:
             put_gradients(self.network, self.mean_gradients(gradients))
@@ -187,7 +187,9 @@ class TorchReplicasOverProcesses(ReplicasOverProcesses, TorchReplicas):
             return losses[0]
 
         state.reducing.follow()
-        wanted = self.network.own_parameters() if state.wanted is None else state.wanted
+        wanted = (
+            self.network.root_parameters() if state.wanted is None else state.wanted
+        )
         state.reduced = state.reducing.backward(
             compute, share, backward, wanted, exchange
         )

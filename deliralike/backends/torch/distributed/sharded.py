@@ -20,14 +20,14 @@ from torch.distributed.tensor import DTensor
 
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
+from deliralike.backends.torch.distributed.manual_backward import (
+    ManualBackward,
+    put_gradients,
+)
 from deliralike.backends.torch.distributed.network import (
     DistributedTorchNetwork,
     TorchProcessState,
     TorchReplicasOverProcesses,
-)
-from deliralike.backends.torch.distributed.own_backward import (
-    OwnBackward,
-    put_gradients,
 )
 from deliralike.backends.torch.distributed.process_group import TorchProcessGroup
 from deliralike.backends.torch.replicas.thread_context import current_device
@@ -245,15 +245,15 @@ class TorchShards(TorchReplicasOverProcesses):
                 )
         return set().union(*(names for _, names in records))
 
-    def end_own_backward(self, own: OwnBackward) -> None:
+    def end_manual_backward(self, own: ManualBackward) -> None:
         """Drop gradients of unused parameters, and take the means of those that are not parts.
 
         Backward leaves the means of those that are parts.
         """
-        self.state.own_pass = None
+        self.state.manual_pass = None
         gradients = own.new_gradients()
         anywhere = self.used_anywhere(self.state.used)
-        parameters = self.network.own_parameters()
+        parameters = self.network.root_parameters()
         parts = [name for name in gradients if isinstance(parameters[name], DTensor)]
         for name in parts:
             if name not in anywhere and own.had_none(name):
@@ -348,7 +348,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         units = [
             block for block in self.module.modules() if isinstance(block, FSDPModule)
         ]
-        vars(self._process_state).update(units=units, parts=self.own_parameters())
+        vars(self._process_state).update(units=units, parts=self.root_parameters())
         for number, unit in enumerate(units):
             # the parts of a loss add up to the batch's, so gradients are sums, not means
             unit.set_gradient_divide_factor(1.0)
@@ -360,9 +360,9 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             unit.register_forward_hook(self.parallelism.refuse_gradients_within)
         processes.reducing.add(self)
 
-    def own_parameters(self) -> dict[str, torch.nn.Parameter]:
+    def root_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the parts that this process holds, also while a block has whole parameters."""
-        return self._process_state.parts or super().own_parameters()
+        return self._process_state.parts or super().root_parameters()
 
     def neutral_slots(self) -> dict[str, Slot]:
         """Return the slots; parameters are the parts that this process holds."""
@@ -459,7 +459,7 @@ class _Reducing(ReduceScatter):
         state = self.state
         if state.silent:
             input_tensor.zero_()
-        if state.own_pass is not None:
+        if state.manual_pass is not None:
             input_tensor.div_(state.processes.count)
         state.processes.collectives["reduce_scatter"] += 1
         return state.processes.run(

@@ -25,7 +25,7 @@ from deliralike.backends.torch.replicas.copies import (
     has_lazy,
 )
 from deliralike.backends.torch.replicas.lazy import initialize_lazy
-from deliralike.backends.torch.replicas.own_backward import accumulate_after_backward
+from deliralike.backends.torch.replicas.manual_backward import accumulate_after_backward
 from deliralike.backends.torch.replicas.sums import sum_in_threads, sum_of_graphs
 from deliralike.backends.torch.replicas.thread_context import (
     current_device,
@@ -75,7 +75,7 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
         stale = self.network._copies[0].stale(self.network.module.parameters())
         if stale is None:
             return None
-        names = {id(own): name for name, own in self.network.own_parameters().items()}
+        names = {id(own): name for name, own in self.network.root_parameters().items()}
         return names[id(stale)]
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
@@ -194,7 +194,7 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
 
     def copy_parameters(self, names: Sequence[str] | None = None) -> None:
         """Copy parameters from the root to every other replica."""
-        parameters = self.network.own_parameters()
+        parameters = self.network.root_parameters()
         if names is not None:
             parameters = {
                 name: parameters[name] for name in names if name in parameters
@@ -371,7 +371,7 @@ class DataParallelTorchNetwork(
 
     # Parameters and gradients
 
-    def own_parameters(self) -> dict[str, torch.nn.Parameter]:
+    def root_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the root's parameters by neutral name, a tied one under its first name only."""
         self._parameters_of_root.refresh()
         return self._parameters_of_root.parameters
@@ -403,7 +403,7 @@ class DataParallelTorchNetwork(
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of every replica."""
         self.root.zero_grad(set_to_none)
-        self.parallelism.clear_replica_gradients(self.own_parameters())
+        self.parallelism.clear_replica_gradients(self.root_parameters())
 
     def requires_grad_(self, requires_grad: bool = True) -> Any:
         """Freeze or thaw every replica."""

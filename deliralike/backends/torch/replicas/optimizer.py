@@ -121,7 +121,7 @@ class DataParallelTorchOptimizer(torch.optim.Optimizer):
         """Return the network's parameters that the inner optimizer has, by neutral name."""
         groups = self.optimizer.param_groups
         owned = set(map(id, chain.from_iterable(group["params"] for group in groups)))
-        parameters = self.network.own_parameters().items()
+        parameters = self.network.root_parameters().items()
         return {name: each for name, each in parameters if id(each) in owned}
 
     # Attributes of the inner optimizer

@@ -8,11 +8,11 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.torch import arrays, unstable
-from deliralike.backends.torch.replicas.own_backward import watch_outputs
+from deliralike.backends.torch.replicas.manual_backward import watch_outputs
 from deliralike.parallel.replicas.network import ReplicatedNetwork
 
 
-class OwnCall:
+class ManualCall:
     """One call of a network outside of an optimizer's update, and its backward passes.
 
     Each process computes a mean over its samples. So in backward a gradient is multiplied by the
@@ -49,13 +49,13 @@ class OwnCall:
         if self.refusal is not None:
             raise self.refusal
         if self.syncs:
-            self.network.parallelism.begin_own_backward(
+            self.network.parallelism.begin_manual_backward(
                 unstable.current_backward_pass()
             )
         return gradient if self.weight == 1.0 else gradient * self.weight
 
 
-class OwnBackward:
+class ManualBackward:
     """One backward pass of autograd through a network.
 
     Attributes:
@@ -66,7 +66,7 @@ class OwnBackward:
         """Record the present gradients, at the beginning of the pass."""
         self.network = network
         self.task = task
-        parameters = network.own_parameters().items()
+        parameters = network.root_parameters().items()
         self._versions = {
             name: _version(parameter.grad) for name, parameter in parameters
         }
@@ -78,7 +78,7 @@ class OwnBackward:
         None has changed where only the gradients of inputs were asked for.
         """
         gradients = {}
-        for name, parameter in self.network.own_parameters().items():
+        for name, parameter in self.network.root_parameters().items():
             if parameter.requires_grad:
                 gradients[name] = parameter.grad
         for name, gradient in gradients.items():
@@ -91,12 +91,12 @@ class OwnBackward:
         return self._versions[name] == _version(None)
 
     def _end(self) -> None:
-        self.network.parallelism.end_own_backward(self)
+        self.network.parallelism.end_manual_backward(self)
 
 
 def put_gradients(network: ReplicatedNetwork, gradients: dict[str, Any]) -> None:
     """Give parameters these gradients, in their own types."""
-    parameters = network.own_parameters()
+    parameters = network.root_parameters()
     for name, gradient in gradients.items():
         parameter = parameters[name]
         parameter.grad = None if gradient is None else arrays.like(gradient, parameter)
