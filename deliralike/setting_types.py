@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -77,8 +76,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_real(value: Any) -> bool:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    return is_number and not math.isnan(value)
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 _TESTS: dict[Any, Callable[[Any], bool]] = {

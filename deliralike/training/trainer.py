@@ -796,7 +796,7 @@ def _for_run(given: Mapping[str, Any], updates: int | None) -> dict[str, Any]:
 
 
 def _callback(given: Any) -> Callback:
-    if not isinstance(given, Callback):
+    if isinstance(given, type) or not hasattr(given, "runs_last"):
         raise SettingError(
             f"callbacks: {given!r} is no callback: wanted are objects of such classes, as in "
             "callbacks=[EarlyStopping('loss')]"

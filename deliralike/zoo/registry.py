@@ -229,13 +229,14 @@ class Architecture:
             raise SettingError(f"{self.name}: dims={dims!r}; wanted {wanted}")
 
     def _refuse_negative(self, arguments: Mapping[str, Any]) -> None:
-        """Raise an error for a number below 0 where the default is not."""
+        """Raise an error for a number below 0, or NaN, where the default is not."""
         defaults = self.settings
         for name, value in arguments.items():
             default = defaults.get(name)
-            if _is_number(value) and _is_number(default) and value < 0 <= default:
+            are_numbers = _is_number(value) and _is_number(default)
+            if are_numbers and default >= 0 and not value >= 0:
                 raise SettingError(
-                    f"{self.name}: {name}={value!r} must not be below 0; left out it is {default!r}"
+                    f"{self.name}: {name}={value!r} must be at least 0; left out it is {default!r}"
                 )
 
     def _words(self, names: Sequence[str]) -> Sequence[str]:

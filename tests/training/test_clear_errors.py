@@ -133,11 +133,23 @@ def test_a_number_that_no_computer_counts_with_is_refused(tmp_path):
     "settings", [{"hidden": True}, {"hidden": 1.5}, {"hidden": None}]
 )
 def test_a_setting_of_another_type_is_named(settings):
-    with pytest.raises(
-        SettingError,
-        match=r"mlp cannot be built with hidden=.*: .* not iterable\. A setting is of",
-    ):
+    with pytest.raises(SettingError, match="mlp: hidden=.* must be a list"):
         zoo.build("mlp", backend=BACKENDS[0], **settings)
+
+
+def test_the_settings_are_named_with_which_a_network_of_ones_own_fails(tmp_path):
+    path = tmp_path / "nets.py"
+    path.write_text(
+        "from deliralike import Network\n"
+        "class Net(Network):\n"
+        "    def __init__(self, depth=2):\n"
+        "        super().__init__()\n"
+        "        self.layers = [self.nn.Linear(3, 3) for _ in range(depth)]\n"
+    )
+    with pytest.raises(
+        SettingError, match="cannot be built with depth='x': .*A setting is of"
+    ):
+        zoo.build(f"{path}:Net", backend=BACKENDS[0], depth="x")
 
 
 # Records

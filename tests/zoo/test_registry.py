@@ -189,7 +189,7 @@ def test_another_number_of_axes_is_refused_by_every_architecture(dims):
     [("mobilenet_v2", "width_mult"), ("resnet18", "num_classes"), ("mlp", "dropout")],
 )
 def test_a_number_below_zero_is_refused_by_every_architecture(name, setting):
-    wanted = f"{name}: .*=-1.0 must not be below 0; left out it is"
+    wanted = f"{name}: .*=-1.0 must be at least 0; left out it is"
     with pytest.raises(SettingError, match=wanted):
         zoo.find(name).arguments(**{setting: -1.0})
     assert zoo.find(name).arguments(**{setting: 0})[setting] == 0
