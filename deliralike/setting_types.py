@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -51,13 +51,13 @@ def _fits(value: Any, hint: Any) -> bool:
     kind = get_origin(hint) or hint
     if kind is Literal:
         return isinstance(value, str) and value in arguments
-    if kind is UnionType:
+    if kind in (Union, UnionType):
         return any(_fits(value, each) for each in arguments)
+    if kind is Sequence or (kind is tuple and ... in arguments):
+        return _is_sequence(value) and all(_fits(each, arguments[0]) for each in value)
     if kind is tuple:
         is_right_length = _is_sequence(value) and len(value) == len(arguments)
         return is_right_length and all(map(_fits, value, arguments))
-    if kind is Sequence:
-        return _is_sequence(value) and all(_fits(each, *arguments) for each in value)
     return kind not in _TESTS or _TESTS[kind](value)
 
 
@@ -112,10 +112,10 @@ def _words(hint: Any) -> str:
     kind = get_origin(hint) or hint
     if kind is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
-    if kind is UnionType:
+    if kind in (Union, UnionType):
         return ", or ".join(map(_words, arguments))
+    if kind is Sequence or (kind is tuple and ... in arguments):
+        return f"a list, each entry {_words(arguments[0])}"
     if kind is tuple:
         return f"a row of {len(arguments)}: {', '.join(map(_words, arguments))}"
-    if kind is Sequence:
-        return f"a list, each entry {_words(*arguments)}"
     return _WORDS.get(kind, str(kind))

@@ -65,8 +65,10 @@ def takes(
     number: float = 0.5,
     sizes: int | Sequence[int] = 3,
     rows: Sequence[tuple[str, int]] = (),
+    shape: tuple[int, ...] = (),
     mode: Literal["a", "b"] = "a",
     names: Mapping[str, int] | None = None,
+    way: Literal["up"] | None = None,  # a Union of typing's
     anything: Any = None,
 ):
     pass
@@ -85,9 +87,12 @@ def takes(
         {"sizes": [3, np.int64(4)]},
         {"sizes": np.array([3, 4])},
         {"rows": [["a", 3], ("b", 4)]},
+        {"shape": [3, 4, 5]},
         {"mode": "b"},
         {"names": {}},
         {"names": None},
+        {"way": None},
+        {"way": "up"},
         {"anything": object()},
         {"further": "no"},
     ],
@@ -113,11 +118,20 @@ def test_what_fits_is_taken(settings):
         ({"sizes": np.array(3.0)}, "each entry a whole number"),
         ({"rows": [["a", 3, 3]]}, "each entry a row of 2: a text, a whole number"),
         ({"rows": [[3, "a"]]}, "each entry a row of 2"),
+        ({"shape": [3, "4"]}, "must be a list, each entry a whole number"),
         ({"mode": "c"}, "must be one of 'a', 'b'"),
         ({"mode": ["a"]}, "must be one of 'a', 'b'"),
         ({"names": 3}, "must be a mapping, or None"),
+        ({"way": "down"}, "must be one of 'up', or None"),
     ],
 )
 def test_what_does_not_fit_says_what_was_wanted(settings, wanted):
     with pytest.raises(SettingError, match=f"it: .*{wanted}"):
         refuse_other_types("it", takes, settings)
+
+
+def test_a_row_of_any_length_is_a_list():
+    made = make_by_name("schedule", SCHEDULES, "step", {"milestones": [3, 5, 8]})
+    assert [made.factor(step) for step in (2, 4, 6, 9)] == pytest.approx(
+        [1.0, 0.1, 0.01, 0.001]
+    )
