@@ -94,16 +94,6 @@ class _ChannelDropout(_Dropout):
         checks.spatial_axes(self, x, self.n)
 
 
-class DropPath(_Dropout):
-    """Dropout of a residual branch for whole samples (stochastic depth).
-
-    Source: Huang et al. 2016, arXiv 1603.09382.
-    """
-
-    def mask_shape(self, x) -> Shape:
-        return (x.shape[0], *(1,) * (x.ndim - 1))
-
-
 class Dropout1d(_ChannelDropout):
     """Dropout of whole channels of ``(batch, channels, length)``."""
 
@@ -120,3 +110,13 @@ class Dropout3d(_ChannelDropout):
     """Dropout of whole channels of ``(batch, channels, depth, height, width)``."""
 
     n = 3
+
+
+class DropPath(_Dropout):
+    """Dropout of a residual branch for whole samples (stochastic depth).
+
+    Source: Huang et al. 2016, arXiv 1603.09382.
+    """
+
+    def mask_shape(self, x) -> Shape:
+        return (x.shape[0], *(1,) * (x.ndim - 1))

@@ -6,10 +6,7 @@ from typing import Any
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
-from deliralike.nn.layers.function_layers import (
-    FunctionLayer,
-    function_layers,
-)
+from deliralike.nn.layers.function_layers import FunctionLayer, function_layers
 from deliralike.nn.windows import OutputSizes
 
 
@@ -115,6 +112,24 @@ class _AdaptiveMaxPool(_AdaptiveAvgPool):
         return self.nn.adaptive_max_pool(x, self.output_size, self.return_indices)
 
 
+class MaxPool1d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class MaxPool2d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class MaxPool3d(_MaxPool):
+    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
 class _MaxUnpool(Network):
     n: int
 
@@ -131,6 +146,42 @@ class _MaxUnpool(Network):
         checks.spatial_axes(self, x, self.n)
         settings = (self.kernel_size, self.stride, self.padding, output_size)
         return self.nn.max_unpool(x, indices, *settings)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
+
+    n = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
+
+    n = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
+
+    n = 3
+
+
+class AvgPool1d(_AvgPool):
+    """The average of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AvgPool2d(_AvgPool):
+    """The average of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AvgPool3d(_AvgPool):
+    """The average of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
 
 
 class _LPPool(_Pool):
@@ -151,6 +202,60 @@ class _LPPool(_Pool):
         return self.nn.lp_pool(
             x, self.norm_type, self.kernel_size, self.stride, self.ceil_mode
         )
+
+
+class LPPool1d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class LPPool2d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class LPPool3d(_LPPool):
+    """The p-norm of each window of ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
+
+    n = 1
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
+
+    n = 2
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
+
+    n = 3
 
 
 _SIZES = "size scale_factor mode align_corners recompute_scale_factor"
@@ -216,114 +321,6 @@ class ChannelShuffle(Network):
 
     def forward(self, x):
         return self.nn.channel_shuffle(x, self.groups)
-
-
-class MaxPool1d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class MaxPool2d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class MaxPool3d(_MaxPool):
-    """The maximum of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class MaxUnpool1d(_MaxUnpool):
-    """Put the maxima of `MaxPool1d` back to where they came from; zeros elsewhere."""
-
-    n = 1
-
-
-class MaxUnpool2d(_MaxUnpool):
-    """Put the maxima of `MaxPool2d` back to where they came from; zeros elsewhere."""
-
-    n = 2
-
-
-class MaxUnpool3d(_MaxUnpool):
-    """Put the maxima of `MaxPool3d` back to where they came from; zeros elsewhere."""
-
-    n = 3
-
-
-class AvgPool1d(_AvgPool):
-    """The average of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AvgPool2d(_AvgPool):
-    """The average of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AvgPool3d(_AvgPool):
-    """The average of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class LPPool1d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class LPPool2d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class LPPool3d(_LPPool):
-    """The p-norm of each window of ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    """Averages over windows that cover evenly ``(batch, channels, depth, height, width)``."""
-
-    n = 3
-
-
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, length)``."""
-
-    n = 1
-
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, height, width)``."""
-
-    n = 2
-
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Maxima over windows that cover evenly ``(batch, channels, depth, height, width)``."""
-
-    n = 3
 
 
 _WINDOW = "kernel_size dilation padding stride"
