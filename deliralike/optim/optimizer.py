@@ -467,10 +467,10 @@ def refuse_other_parameters(optimizer: AbstractOptimizer) -> None:
     Raises:
         ArgumentError: It has parameters, and none is its network's.
     """
-    held = optimizer.holds()
-    if held and not set(held).intersection(optimizer.network.neutral_slots()):
+    names = optimizer.holds()
+    if names and not set(names).intersection(optimizer.network.neutral_slots()):
         raise ArgumentError(
-            f"the optimizer holds none of the network's parameters, but others ({held[0]}): make "
+            f"the optimizer holds none of the network's parameters, but others ({names[0]}): make "
             "it of those of the network that is trained"
         )
 

@@ -138,10 +138,10 @@ def remove(folder: AnyPath) -> None:
     with _refused_by_disk(folder, "removed"), _locked(folder):
         _recover(folder)
         _refuse_foreign(folder)
-        gone = _beside(folder, "gone")
+        moved = _beside(folder, "gone")
         with suppress(FileNotFoundError):
-            folder.rename(gone)
-        for left in (gone, _beside(folder, "new")):
+            folder.rename(moved)
+        for left in (moved, _beside(folder, "new")):
             shutil.rmtree(left, ignore_errors=True)
 
 
