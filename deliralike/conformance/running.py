@@ -18,7 +18,7 @@ from deliralike.conformance.places import UNIT
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
-from deliralike.network.copying import function_beside
+from deliralike.network.copying import function_with_outside_layer
 
 NO_EFFECT = "No effect on evaluation outputs."
 
@@ -173,7 +173,7 @@ class Running:
 def why_apart(*sides: Subject) -> str:
     """Return why a side is no network of its own, if it is none."""
     for side in sides:
-        if name := function_beside(side.network):
+        if name := function_with_outside_layer(side.network):
             return (
                 f"The function {name!r} of {side} computes with a layer that is no part of that "
                 "network, as in a copy.deepcopy, which copies no function: build the network anew, "

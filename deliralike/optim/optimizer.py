@@ -33,7 +33,7 @@ from deliralike.optim.accumulation import (
     weight_before,
 )
 from deliralike.optim.groups import Groups
-from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, or_one
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, nonzero
 from deliralike.optim.precision import LossScale, check_mixed, check_precision
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class AbstractOptimizer(ABC):
             loss = replace(loss, divisor=samples)
             parts = loss.parts(self.add_gradients(window.of_replicas, loss, *batch))
             weight = replace(weight, divisor=parts.denominator)
-            parts = parts.with_value(parts.value * samples / or_one(parts.denominator))
+            parts = parts.with_value(parts.value * samples / nonzero(parts.denominator))
         window.count(weight)
         self.latest_weight = samples if loss.reduction == "sum" else weight.divisor
         return parts
