@@ -191,8 +191,8 @@ class AsynchronousAverages:
         epoch = self.state.epoch
         if not length <= batch <= length + 1:
             raise ProcessError(
-                f"{self._position()}: the epoch ends after {batch} batches, and {length} were told: "
-                "every process needs the same number of batches"
+                f"{self._position()}: the epoch ends after {batch} batches, and {length} were told"
+                ": every process needs the same number of batches"
             )
         losses = self.nodes.processes.all_gather_object(
             f"the loss of epoch {epoch}", float(loss)
