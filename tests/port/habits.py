@@ -426,6 +426,26 @@ class Filled(nn.Module):
         return self.fc(x * self.steps) + self.share
 
 
+class Offsets(nn.Module):
+    """Tables are filled, taken apart and limited while the network is created."""
+
+    def __init__(self, dim=4, size=3, radius=1.0):
+        super().__init__()
+        scale = torch.zeros(1, dim).fill_(0.5)
+        self.scale = nn.Parameter(scale)
+        steps = torch.arange(size).float()
+        grid = torch.stack(torch.meshgrid(steps, steps, indexing="ij"), dim=-1)
+        rows, columns = grid.reshape(-1, 2).unbind(dim=-1)
+        later, _ = torch.unbind(torch.stack((columns, rows)))
+        self.register_buffer("rows", (rows - 1).clamp(min=-radius, max=0.5))
+        self.register_buffer("columns", torch.clamp(later, max=radius))
+        self.register_buffer("start", torch.ones(size * size).zero_())
+        self.fc = nn.Linear(dim, size * size)
+
+    def forward(self, x):
+        return self.fc(x * self.scale) * self.rows + self.columns + self.start
+
+
 class Encoder(nn.Module):
     """The mean and the logarithm of the variance of a latent vector, and a sample of it."""
 

@@ -33,6 +33,7 @@ CASES = {
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "coded": (habits.Coded, numbers(5, 5)),
     "filled": (habits.Filled, numbers(3, 4)),
+    "offsets": (habits.Offsets, numbers(3, 4)),
     "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
     "encoder": (habits.Encoder, numbers(5, 12)),
