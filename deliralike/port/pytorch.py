@@ -169,14 +169,14 @@ def _whole_type(dtype: str) -> str:
 
 def _created(text: str) -> Entry:
     """A new array, of whole numbers or truth values where it was one in the run."""
+    return lambda call: _in_type_of_run(written(text, call), call)
 
-    def in_type_of_run(call: Call) -> str:
-        array, dtype = written(text, call), call.result.dtype
-        if not dtype or call.result.is_floating:
-            return array
-        return call_of_nn("cast", array, _whole_type(dtype))
 
-    return in_type_of_run
+def _in_type_of_run(array: str, call: Call) -> str:
+    dtype = call.result.dtype
+    if not dtype or call.result.is_floating:
+        return array
+    return call_of_nn("cast", array, _whole_type(dtype))
 
 
 def _ranged(call: Call) -> str:
@@ -184,8 +184,9 @@ def _ranged(call: Call) -> str:
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
     array = call_of_nn(call.name, *call.args, **given, like=like)
-    is_counted = call.name == "arange" and call.result.is_floating
-    return call_of_nn("cast", array, like) if is_counted else array
+    if call.name != "arange":
+        return _in_type_of_run(array, call)
+    return call_of_nn("cast", array, like) if call.result.is_floating else array
 
 
 def _normal(call: Call) -> str:
@@ -353,6 +354,10 @@ def _np_range(call: Call) -> str:
     if call.numpy_type == "float":
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
+
+
+def _np_eye(call: Call) -> str:
+    return f"np.eye({joined(call.args, {'dtype': call.numpy_type})})"
 
 
 def _np_meshgrid(call: Call) -> str:
@@ -633,6 +638,7 @@ class PyTorchCalls(Framework):
         "ones": "np.ones({many}{whole_type?dtype})",
         "empty": "np.zeros({many}{whole_type?dtype})",
         "full": "size fill_value ... -> np.full({size}, {fill_value}, {type})",
+        "eye": _np_eye,
         # What it is like may be the backend's, which has a shape.
         "zeros_like": "np.zeros({a}.shape{whole_type?dtype})",
         "ones_like": "np.ones({a}.shape{whole_type?dtype})",

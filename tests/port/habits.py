@@ -440,10 +440,15 @@ class Offsets(nn.Module):
         self.register_buffer("rows", (rows - 1).clamp(min=-radius, max=0.5))
         self.register_buffer("columns", torch.clamp(later, max=radius))
         self.register_buffer("start", torch.ones(size * size).zero_())
+        self.register_buffer("others", ~torch.eye(size * size, dtype=torch.bool))
         self.fc = nn.Linear(dim, size * size)
 
     def forward(self, x):
-        return self.fc(x * self.scale) * self.rows + self.columns + self.start
+        y = self.fc(x * self.scale) * self.rows + self.columns + self.start
+        scores = y[:, :, None] * y[:, None]
+        itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
+        scores = scores.masked_fill(itself, -torch.finfo(scores.dtype).max)
+        return scores.softmax(-1) @ self.others.to(x.dtype) + y[:, None]
 
 
 class Encoder(nn.Module):
