@@ -17,7 +17,11 @@ from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.inflate import AnyPath
-from deliralike.weights.matching.match import by_number, propose_between
+from deliralike.weights.matching.match import (
+    by_number,
+    by_other_weights,
+    propose_between,
+)
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Side, Tensor
 from deliralike.weights.matching.parts import join
@@ -29,8 +33,8 @@ if TYPE_CHECKING:
 Names = Mapping[str, str | None]  # of a file by those of a network; None for none
 # Endings of names that other hands have given to what a layer holds.
 _ROLES = {
-    "w": "weight",
-    "weights": "weight",
+    "w": "w",
+    "weights": "w",
     "b": "bias",
     "biases": "bias",
     "mean": "running_mean",
@@ -115,7 +119,8 @@ def match(
     for mine, theirs in (names or {}).items():
         partner = None if theirs is None else spelled.get(theirs, theirs)
         corrections[spelled.get(mine, mine)] = partner
-    found = by_number(propose_between(reference, candidate, corrections))
+    found = propose_between(reference, candidate, corrections)
+    found = by_other_weights(by_number(found))
     return FileMatch(file.kind, found, originals, notes)
 
 

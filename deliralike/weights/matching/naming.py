@@ -18,7 +18,8 @@ from deliralike.weights.matching.parts import last
 
 Numbers = tuple[int, ...]
 
-_ROLES = chainer_names.LEAVES | trees.LEAVES
+# Some keep a ``w`` as ``(out, in)``, and some as ``(in, out)``, so it stays what it is called.
+_ROLES = chainer_names.LEAVES | trees.LEAVES | {"w": "weight"}
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
