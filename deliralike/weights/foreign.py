@@ -32,25 +32,10 @@ if TYPE_CHECKING:
 
 Names = Mapping[str, str | None]  # of a file by those of a network; None for none
 # Endings of names that other hands have given to what a layer holds.
-_ROLES = {
-    "w": "w",
-    "weights": "w",
-    "b": "bias",
-    "biases": "bias",
-    "mean": "running_mean",
-    "moving_mean": "running_mean",
-    "var": "running_var",
-    "moving_variance": "running_var",
-    "weight": "weight",
-    "bias": "bias",
-    "kernel": "kernel",
-    "gamma": "gamma",
-    "beta": "beta",
-    "running_mean": "running_mean",
-    "running_var": "running_var",
-}
 _LEAF = re.compile(
-    rf"(.+?)_({'|'.join(sorted(_ROLES, key=len, reverse=True))})", re.IGNORECASE
+    r"(?:(.+?)_)??(w|weights?|kernel|b|bias|biases|gamma|beta|((running|moving)_)?mean"
+    r"|(running_)?var|moving_variance)",
+    re.IGNORECASE,
 )
 
 
@@ -245,7 +230,7 @@ def _spelled(names: Iterable[str]) -> dict[str, str]:
 
     Example:
         >>> _spelled(["conv1/w:0", "fc_bias"])
-        {'conv1.weight': 'conv1/w:0', 'fc.bias': 'fc_bias'}
+        {'conv1.w': 'conv1/w:0', 'fc.bias': 'fc_bias'}
     """
     as_they_are = {name: name for name in names}
     dotted = {_dotted(name): name for name in as_they_are}
@@ -257,8 +242,6 @@ def _spelled(names: Iterable[str]) -> dict[str, str]:
 def _dotted(name: str) -> str:
     path, _, leaf = name.removesuffix(":0").replace("/", ".").rpartition(".")
     parts = _LEAF.fullmatch(leaf)
-    if leaf.lower() in _ROLES:
-        leaf = _ROLES[leaf.lower()]
-    elif parts is not None:
-        leaf = f"{parts[1]}.{_ROLES[parts[2].lower()]}"
+    if parts is not None:
+        leaf = join(parts[1] or "", parts[2].lower())
     return join(path, leaf)

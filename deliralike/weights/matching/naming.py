@@ -18,8 +18,8 @@ from deliralike.weights.matching.parts import last
 
 Numbers = tuple[int, ...]
 
-# Some keep a ``w`` as ``(out, in)``, and some as ``(in, out)``, so it stays what it is called.
-_ROLES = chainer_names.LEAVES | trees.LEAVES | {"w": "weight"}
+_ROLES = chainer_names.LEAVES | trees.LEAVES
+_ROLES |= {"w": "weight", "weights": "weight", "biases": "bias"}
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

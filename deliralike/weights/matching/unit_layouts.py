@@ -160,6 +160,7 @@ def _known_layout(unit: Unit) -> str | None:
         return "in, out"
     has_common_name = not unit.whole or unit.name != unit.source
     # every framework has a row of a table for each word
-    if has_common_name or leaf in (*ROLES, "embedding") or "weight" in leaf:
+    if has_common_name or leaf in (*ROLES, "embedding"):
         return "out, in"
-    return None
+    # w and weights are kept in both ways
+    return "out, in" if "weight" in leaf and leaf != "weights" else None
