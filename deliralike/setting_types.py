@@ -32,6 +32,18 @@ def refuse_other_types(
             raise SettingError(f"{name}: {setting}={value!r} must be {_words(hint)}")
 
 
+class TypedSettings:
+    """The base of dataclasses that refuse a setting of another type than it is annotated with."""
+
+    def __post_init__(self) -> None:
+        """Check the types.
+
+        Raises:
+            SettingError: A setting is of another type.
+        """
+        refuse_other_types(type(self).__name__, type(self), vars(self))
+
+
 @cache
 def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     if isinstance(target, partial):
@@ -42,7 +54,10 @@ def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for base in reversed(target.__mro__):
         names |= vars(sys.modules[base.__module__])
-    return get_type_hints(target.__init__, names)  # type: ignore[misc]
+    try:
+        return get_type_hints(target.__init__, names)  # type: ignore[misc]
+    except NameError:  # of a type that is imported for type checkers alone
+        return {}
 
 
 def _fits(value: Any, hint: Any) -> bool:

@@ -242,6 +242,11 @@ def test_what_no_file_can_hold_is_refused_by_name(tmp_path, suffix, value, messa
     assert not list(tmp_path.iterdir())
 
 
+def test_a_type_that_safetensors_lack_is_named(tmp_path):
+    with pytest.raises(WeightFileError, match="'a' has the type complex128, which"):
+        weights.write(tmp_path / "a.safetensors", {"a": np.ones(2, complex)})
+
+
 def test_an_empty_state_is_not_written(tmp_path):
     with pytest.raises(WeightFileError, match="there are no weights to write"):
         weights.write(tmp_path / "x.npz", {})

@@ -3,7 +3,7 @@
 A job holds all that a worker must know, so it does not matter which worker takes it, or when.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +16,7 @@ from deliralike.data import batching
 from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import Call, keyed_generator, mixes_samples
 from deliralike.data.source import Source
-from deliralike.errors import ArgumentError, BatchError
+from deliralike.errors import BatchError
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ class BatchPipeline:
         Raises:
             ArgumentError: A transform cannot be called.
         """
-        transform = _call("transform", transform)
-        batch_transform = _call("batch_transform", batch_transform)
+        if transform is not None:
+            transform = Call.of(transform)
+        if batch_transform is not None:
+            batch_transform = Call.of(batch_transform, "batch_transform")
         return cls(source, seed, transform, batch_transform)
 
     @property
@@ -116,16 +118,6 @@ def _shared(batch: Any, rows: slice, samples: int) -> Any:
                 f"{path} is {nest.described(leaf)}"
             )
     return batching.share(batch, rows, samples)
-
-
-def _call(name: str, function: Callable[..., Any] | None) -> Call | None:
-    if function is None:
-        return None
-    if not callable(function):
-        raise ArgumentError(
-            f"{name} must be a function, not {nest.described(function)}"
-        )
-    return Call.of(function)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.dataset import Samples
-from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, refuse_unknown
+from deliralike.nn.geometry import per_axis
 from deliralike.pictures import colours, open_picture, pillow
 from deliralike.setting_types import refuse_other_types
 
@@ -83,28 +83,26 @@ def image_folder(
         BatchError: When a sample is read: a file is no picture, or damaged; the file is named.
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
-    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     root = _folder(path)
-    given = {"size": size, "classes": classes}
-    refuse_other_types(f"folder {str(root)!r}", image_folder, given)
+    name = f"folder {str(root)!r}"
+    refuse_other_types(name, image_folder, {"classes": classes})
     present = subfolders(root)
     if not present:
         raise SettingError(
-            f"folder {str(root)!r} has no subfolders, one for each class of pictures; where a "
+            f"{name} has no subfolders, one for each class of pictures; where a "
             "table names files and classes, give the table"
         )
     names = tuple(present if classes is None else classes)
-    for name in names:
-        message = f"folder {str(root)!r} has no subfolder {name!r}"
-        refuse_unknown(name, present, message, SettingError)
+    for each in names:
+        message = f"{name} has no subfolder {each!r}"
+        refuse_unknown(each, present, message, SettingError)
     files: list[Path] = []
     labels: list[int] = []
-    for label, name in enumerate(names):
-        pictures = _pictures(root / name)
+    for label, each in enumerate(names):
+        pictures = _pictures(root / each)
         files.extend(pictures)
         labels.extend([label] * len(pictures))
-    numbers = np.array(labels, dtype=np.int64)
-    return ImageFolder(tuple(files), numbers, names, _size(size), mode)
+    return _dataset(files, labels, names, size, mode)
 
 
 def listed_pictures(
@@ -126,13 +124,26 @@ def listed_pictures(
     Raises:
         SettingError: There is no such file.
     """
-    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
-    paths = tuple(Path(file) for file in files)
-    for path in paths:
+    for path in map(Path, files):
         if not path.is_file():
             raise SettingError(f"there is no picture {str(path)!r}")
+    return _dataset(files, labels, classes, size, mode)
+
+
+def _dataset(
+    files: Sequence[str | Path],
+    labels: Sequence[int] | np.ndarray,
+    classes: Sequence[str],
+    size: AnySize | None,
+    mode: str,
+) -> ImageFolder:
+    refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     return ImageFolder(
-        paths, np.array(labels, np.int64), tuple(classes), _size(size), mode
+        tuple(map(Path, files)),
+        np.array(labels, np.int64),
+        tuple(classes),
+        None if size is None else picture_size(size),
+        mode,
     )
 
 
@@ -257,21 +268,13 @@ def by_stem(folder: Path, suffixes: frozenset[str]) -> dict[str, Path]:
     return files
 
 
-def _size(size: AnySize | None) -> Size | None:
-    return None if size is None else picture_size(size)
-
-
 def picture_size(size: AnySize) -> Size:
     """Return a height and a width, which may be given as one number.
 
     Raises:
         SettingError: One of them is not above zero.
     """
-    height, width = on_axes(size, axes=2)
-    if min(height, width) < 1:
-        raise SettingError(
-            f"size must be a height and a width above zero, not {size!r}"
-        )
+    height, width = per_axis(size, 2, "size", least=1)
     return height, width
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from deliralike import nest
+from deliralike.errors import ArgumentError
 from deliralike.nn import start
 from deliralike.terminal import warn
 
@@ -56,12 +58,19 @@ class Call:
     generator_as: str | None = None
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> "Call":
+    def of(cls, function: Callable[..., Any], name: str = "transform") -> "Call":
         """Return a call of a function, whose signature tells how it takes the generator.
 
         It takes one if it has a second argument without a default, or an argument named
         ``generator`` or ``rng``.
+
+        Raises:
+            ArgumentError: It cannot be called.
         """
+        if not callable(function):
+            raise ArgumentError(
+                f"{name} must be a function, not {nest.described(function)}"
+            )
         return cls(function, _generator_as(function))
 
     def __call__(self, value: Any, generator: Callable[[], np.random.Generator]) -> Any:

@@ -19,12 +19,13 @@ import numpy as np
 from deliralike import nest
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.start import Shape
+from deliralike.setting_types import TypedSettings
 
 Mix = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Mixing(ABC):
+class Mixing(TypedSettings, ABC):
     """The base of transforms that mix each sample with another one of its batch."""
 
     whole_batch: ClassVar[bool] = True
@@ -32,6 +33,7 @@ class Mixing(ABC):
     alpha: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         name = type(self).__name__
         whole_number(f"{name}: num_classes", self.num_classes, 2)
         if not 0 < self.alpha < np.inf:  # from infinite ones NumPy draws NaN

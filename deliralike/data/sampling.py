@@ -13,7 +13,8 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import batching
 from deliralike.data.keyed_rng import uniform
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, whole_number
+from deliralike.setting_types import TypedSettings
 
 Sampler = Callable[..., Any]
 
@@ -47,7 +48,7 @@ class ShuffledSampler:
 
 
 @dataclass(frozen=True)
-class RepeatedSampler:
+class RepeatedSampler(TypedSettings):
     """Every sample several times in an epoch, in an order drawn anew for each epoch.
 
     Random transforms draw other numbers each time: `CropByPosNegLabel` gives so many windows of
@@ -65,10 +66,8 @@ class RepeatedSampler:
     times: int
 
     def __post_init__(self) -> None:
-        if self.times < 1:
-            raise SettingError(
-                f"times, how often each sample comes, is at least 1: {self.times!r}"
-            )
+        super().__post_init__()
+        whole_number("times", self.times, 1)
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
         """Return the indices of an epoch."""
@@ -97,11 +96,9 @@ class WeightedSampler:
         samples: int | None = None,
     ):
         self.weights = _checked_weights(weights)
-        self.samples = len(self.weights) if samples is None else samples
-        if self.samples < 1:
-            raise SettingError(
-                f"samples, how many are drawn in an epoch, must be at least 1, not {samples!r}"
-            )
+        self.samples = len(self.weights)
+        if samples is not None:
+            self.samples = whole_number("samples", samples, 1)
 
     def __call__(self, samples: int, seed: int, epoch: int) -> np.ndarray:
         """Return the indices of an epoch."""

@@ -18,9 +18,10 @@ import numpy as np
 from deliralike import nest
 from deliralike.data.keyed_rng import Call, mixes_samples
 from deliralike.data.packages import for_scipy, needed
-from deliralike.errors import BatchError, SettingError
-from deliralike.nn.geometry import Sizes
+from deliralike.errors import BatchError, SettingError, whole_number
+from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.start import Shape
+from deliralike.setting_types import TypedSettings
 
 PaddingMode = Literal["constant", "reflect", "edge", "symmetric"]  # of `numpy.pad`
 
@@ -50,7 +51,7 @@ class Compose:
 
 
 @dataclass(frozen=True)
-class Flip:
+class Flip(TypedSettings):
     """Mirror along each of `axes`, each with the same probability and independently.
 
     Args:
@@ -65,6 +66,7 @@ class Flip:
     probability: float = 0.5
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_axes(self.axes)
         if not 0 <= self.probability <= 1:
             raise SettingError(
@@ -81,7 +83,7 @@ class Flip:
 
 
 @dataclass(frozen=True)
-class Crop:
+class Crop(TypedSettings):
     """Cut a window out at a random place, after padding.
 
     Args:
@@ -106,10 +108,9 @@ class Crop:
     mode: PaddingMode = "constant"
 
     def __post_init__(self) -> None:
-        if np.min(self.size) < 1 or self.padding < 0:
-            raise SettingError(
-                f"a crop needs a size above zero and a padding that is not below, not {self!r}"
-            )
+        super().__post_init__()
+        _check_size(self.size)
+        whole_number("padding", self.padding, 0)
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
@@ -134,7 +135,7 @@ class Crop:
 
 
 @dataclass(frozen=True)
-class CropByPosNegLabel:
+class CropByPosNegLabel(TypedSettings):
     """Cut a window out around a voxel that is drawn from the foreground or from the background.
 
     The centre is a voxel of the foreground with the probability ``pos / (pos + neg)``, each with
@@ -174,15 +175,13 @@ class CropByPosNegLabel:
     image_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if self.pos < 0 or self.neg < 0 or self.pos + self.neg == 0:
+        super().__post_init__()
+        if not (min(self.pos, self.neg) >= 0 and 0 < self.pos + self.neg < np.inf):
             raise SettingError(
                 "pos and neg are weights from 0 up, one of them above, not "
                 f"pos={self.pos!r} and neg={self.neg!r}"
             )
-        if np.min(self.spatial_size) < 1:
-            raise SettingError(
-                f"spatial_size is a size above 0, not {self.spatial_size!r}"
-            )
+        _check_size(self.spatial_size)
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the window."""
@@ -220,7 +219,7 @@ class CropByPosNegLabel:
 
 
 @dataclass(frozen=True)
-class PadTo:
+class PadTo(TypedSettings):
     """Pad pictures that are smaller than `size` on both sides; larger ones stay as they are.
 
     Masks are padded with 0.
@@ -241,13 +240,13 @@ class PadTo:
     value: float = 0.0
 
     def __post_init__(self) -> None:
-        if np.min(self.size) < 1:
-            raise SettingError(f"padding needs a size above zero, not {self!r}")
+        super().__post_init__()
+        _check_size(self.size)
 
     def __call__(self, sample: Any) -> Any:
         """Return the padded sample."""
         shape = spatial_shape(sample)
-        size = on_axes(self.size, len(shape))
+        size = per_axis(self.size, len(shape), "size")
         widths = []
         for length, least in zip(shape, size, strict=True):
             missing = max(least - length, 0)
@@ -264,7 +263,7 @@ class PadTo:
 
 
 @dataclass(frozen=True)
-class Normalise:
+class Normalise(TypedSettings):
     """Subtract `mean` and divide by `std`: one number, or one for each channel.
 
     Example:
@@ -276,6 +275,7 @@ class Normalise:
     std: float | Sequence[float]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_std(self.std)
 
     def __call__(self, sample: Any) -> Any:
@@ -289,7 +289,7 @@ class Normalise:
 
 
 @dataclass(frozen=True)
-class ScaleColumns:
+class ScaleColumns(TypedSettings):
     """Subtract `mean` from the columns of a table's row and divide by `std`, a number for each.
 
     Measured targets are scaled likewise, where their numbers are given.
@@ -306,6 +306,7 @@ class ScaleColumns:
     target_std: Sequence[float] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_std(self.std)
         _check_std(self.target_std)
 
@@ -354,7 +355,7 @@ def _scaled(
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(TypedSettings):
     """Add normal noise to the picture.
 
     Args:
@@ -369,8 +370,9 @@ class Noise:
     std: float | tuple[float, float]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         low, high = self._bounds()
-        if not 0 <= low <= high:
+        if not 0 <= low <= high < np.inf:
             raise SettingError(
                 f"std must be a number from zero up, or two in rising order, not {self.std!r}"
             )
@@ -384,14 +386,12 @@ class Noise:
 
         return on_picture(sample, noisy)
 
-    def _bounds(self) -> tuple[float, float]:
-        if isinstance(self.std, tuple):
-            return self.std
-        return self.std, self.std
+    def _bounds(self) -> np.ndarray:
+        return np.broadcast_to(self.std, 2)
 
 
 @dataclass(frozen=True)
-class Rotate:
+class Rotate(TypedSettings):
     """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
 
     The picture is interpolated linearly, masks take the nearest value; elements from outside are
@@ -406,7 +406,12 @@ class Rotate:
     axes: tuple[int, int] = (-2, -1)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_axes(self.axes)
+        if not 0 <= self.degrees < np.inf:
+            raise SettingError(
+                f"degrees={self.degrees!r} must be an angle of at least 0"
+            )
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the rotated sample."""
@@ -430,30 +435,14 @@ class Rotate:
         return on_grid(sample, rotated)
 
 
-def on_axes(size: Sizes, axes: int) -> Shape:
-    """Return a size along each axis, which may be given as one number for so many axes.
-
-    Raises:
-        BatchError: There are more or fewer sizes than axes.
-
-    Example:
-        >>> on_axes(3, axes=2), on_axes([3, 4], axes=2)
-        ((3, 3), (3, 4))
-    """
-    if isinstance(size, int):
-        return (size,) * axes
-    if len(size) != axes:
-        raise BatchError(f"size={size!r} has {len(size)} axes, and a picture {axes}")
-    return tuple(size)
-
-
 def window_in(shape: Shape, size: Sizes) -> Shape:
     """Return the size of a window along each axis of a picture.
 
     Raises:
         BatchError: The picture is smaller.
+        SettingError: It has another number of axes.
     """
-    sizes = on_axes(size, len(shape))
+    sizes = per_axis(size, len(shape), "size")
     if any(np.greater(sizes, shape)):
         raise BatchError(
             f"a window of {sizes} does not fit into a picture of {shape}: pad the picture "
@@ -576,6 +565,11 @@ def _for_channels(value: Any, picture: np.ndarray) -> np.ndarray:
         return numbers
     spatial = (1,) * (picture.ndim - 1)
     return numbers.reshape(-1, *spatial)
+
+
+def _check_size(size: Sizes) -> None:
+    if np.size(size) == 0 or np.min(size) < 1:
+        raise SettingError(f"a size is a whole number above zero, not {size!r}")
 
 
 def _check_std(std: float | Sequence[float]) -> None:

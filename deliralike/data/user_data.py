@@ -179,16 +179,14 @@ def _from_folder(request: _Request, path: Path) -> Dataset:
         split = masked.split(request.held_out, request.seed)
         return split.dataset(request.name, **options)
     request.refuse_options_but(("task", "size", "mode", "classes"))
-    if not parts:
-        folder = image_folder(path, **options)
-        return request.dataset(folder, folder.classes)
-    first, second = (image_folder(part, **options) for part in parts)
-    if first.classes != second.classes:
+    folders = [image_folder(part, **options) for part in parts or [path]]
+    first, last = folders[0].classes, folders[-1].classes
+    if first != last:
         raise SettingError(
-            f"{request.name!r}: the classes to learn are {first.classes}, and those held out "
-            f"{second.classes}: both need the same subfolders, or classes=[...]"
+            f"{request.name!r}: the classes to learn are {first}, and those held out {last}: both "
+            "need the same subfolders, or classes=[...]"
         )
-    return request.dataset((first, second), first.classes)
+    return request.of_parts(folders, first)
 
 
 def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> bool:

@@ -13,11 +13,11 @@ from deliralike import nest
 from deliralike.errors import BatchError, SettingError, StructureError
 from deliralike.inference import windows
 from deliralike.inference.predictor import described, pictures, predictor_of
-from deliralike.setting_types import refuse_other_types
+from deliralike.setting_types import TypedSettings
 
 
 @dataclass(frozen=True)
-class SlidingWindowInferer:
+class SlidingWindowInferer(TypedSettings):
     """The settings of sliding-window inference, with MONAI's names; see `sliding_window_inference`.
 
     It is what `training.evaluate` and `Trainer` take as `inferer`.
@@ -35,7 +35,7 @@ class SlidingWindowInferer:
     sigma_scale: float | Sequence[float] = 0.125
 
     def __post_init__(self) -> None:
-        refuse_other_types("SlidingWindowInferer", SlidingWindowInferer, vars(self))
+        super().__post_init__()
         if self.sw_batch_size < 1:
             raise SettingError(
                 f"sw_batch_size must be at least 1, not {self.sw_batch_size!r}"

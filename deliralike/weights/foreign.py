@@ -17,7 +17,11 @@ from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.inflate import AnyPath
-from deliralike.weights.matching.match import by_number, propose_between
+from deliralike.weights.matching.match import (
+    by_number,
+    by_other_weights,
+    propose_between,
+)
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Side, Tensor
 from deliralike.weights.matching.parts import join
@@ -28,25 +32,10 @@ if TYPE_CHECKING:
 
 Names = Mapping[str, str | None]  # of a file by those of a network; None for none
 # Endings of names that other hands have given to what a layer holds.
-_ROLES = {
-    "w": "weight",
-    "weights": "weight",
-    "b": "bias",
-    "biases": "bias",
-    "mean": "running_mean",
-    "moving_mean": "running_mean",
-    "var": "running_var",
-    "moving_variance": "running_var",
-    "weight": "weight",
-    "bias": "bias",
-    "kernel": "kernel",
-    "gamma": "gamma",
-    "beta": "beta",
-    "running_mean": "running_mean",
-    "running_var": "running_var",
-}
 _LEAF = re.compile(
-    rf"(.+?)_({'|'.join(sorted(_ROLES, key=len, reverse=True))})", re.IGNORECASE
+    r"(?:(.+?)_)??(w|weights?|kernel|b|bias|biases|gamma|beta|((running|moving)_)?mean"
+    r"|(running_)?var|moving_variance)",
+    re.IGNORECASE,
 )
 
 
@@ -115,7 +104,8 @@ def match(
     for mine, theirs in (names or {}).items():
         partner = None if theirs is None else spelled.get(theirs, theirs)
         corrections[spelled.get(mine, mine)] = partner
-    found = by_number(propose_between(reference, candidate, corrections))
+    found = propose_between(reference, candidate, corrections)
+    found = by_other_weights(by_number(found))
     return FileMatch(file.kind, found, originals, notes)
 
 
@@ -240,7 +230,7 @@ def _spelled(names: Iterable[str]) -> dict[str, str]:
 
     Example:
         >>> _spelled(["conv1/w:0", "fc_bias"])
-        {'conv1.weight': 'conv1/w:0', 'fc.bias': 'fc_bias'}
+        {'conv1.w': 'conv1/w:0', 'fc.bias': 'fc_bias'}
     """
     as_they_are = {name: name for name in names}
     dotted = {_dotted(name): name for name in as_they_are}
@@ -252,8 +242,6 @@ def _spelled(names: Iterable[str]) -> dict[str, str]:
 def _dotted(name: str) -> str:
     path, _, leaf = name.removesuffix(":0").replace("/", ".").rpartition(".")
     parts = _LEAF.fullmatch(leaf)
-    if leaf.lower() in _ROLES:
-        leaf = _ROLES[leaf.lower()]
-    elif parts is not None:
-        leaf = f"{parts[1]}.{_ROLES[parts[2].lower()]}"
+    if parts is not None:
+        leaf = join(parts[1] or "", parts[2].lower())
     return join(path, leaf)

@@ -113,6 +113,10 @@ def pieces(state: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
     end = 0
     for name in names:
         array = state[name]
+        if array.dtype.name not in TYPES:
+            raise WeightFileError(
+                f"{name!r} has the type {array.dtype}, which safetensors lack: use .npz or .pth"
+            )
         begin = end
         end = end + array.nbytes
         header[name] = {

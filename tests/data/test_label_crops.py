@@ -95,7 +95,9 @@ def test_every_sample_comes_as_often_and_epochs_differ():
     first, second = (sampler(7, seed=0, epoch=epoch) for epoch in (0, 1))
     assert np.bincount(first).tolist() == [3] * 7
     assert first.tolist() != second.tolist()
-    with pytest.raises(SettingError, match="at least 1: 0"):
+    with pytest.raises(
+        SettingError, match="times=0 must be a whole number of at least 1"
+    ):
         data.RepeatedSampler(times=0)
 
 
@@ -129,7 +131,7 @@ def test_small_pictures_are_padded_on_both_sides_and_masks_with_zero():
     np.testing.assert_array_equal(mask, np.pad(labels, [(1, 2), (0, 0)]))
     reflected, _ = PadTo(5, mode="reflect")((picture, labels))
     assert reflected.shape == (2, 5, 6)
-    with pytest.raises(BatchError, match=r"size=\(1, 2, 3\) has 3 axes"):
+    with pytest.raises(SettingError, match=r"size=\(1, 2, 3\) has 3 numbers"):
         PadTo((1, 2, 3))((picture, labels))
 
 
@@ -139,7 +141,7 @@ def test_what_cannot_be_cropped_is_refused():
     rng = np.random.default_rng(0)
     with pytest.raises(SettingError, match="one of them above, not pos=0 and neg=0"):
         crop(3, pos=0, neg=0)
-    with pytest.raises(SettingError, match="a size above 0, not 0"):
+    with pytest.raises(SettingError, match="a size is a whole number above zero"):
         crop(0)
     with pytest.raises(BatchError, match=r"of \(8, 8\) does not fit .* \(9, 7\): pad"):
         crop(8)(sample, rng)

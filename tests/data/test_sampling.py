@@ -44,7 +44,7 @@ def test_weights_that_make_no_sense_are_refused(weights):
 
 
 def test_no_draws_are_refused():
-    with pytest.raises(SettingError, match="must be at least 1, not 0"):
+    with pytest.raises(SettingError, match="samples=0 must be a whole number of at"):
         data.WeightedSampler([1], samples=0)
 
 

@@ -14,6 +14,7 @@ from deliralike.data.transforms import (
     Flip,
     Noise,
     Normalise,
+    PadTo,
     Rotate,
     spatial_shape,
 )
@@ -175,14 +176,21 @@ def test_a_composition_runs_in_order_with_one_generator_inside_a_loader():
             lambda: Flip(probability=1.5),
             "probability must lie between 0 and 1, not 1.5",
         ),
-        (lambda: Crop(0), "a crop needs a size above zero"),
-        (lambda: Crop(3, padding=-1), "a crop needs a size above zero"),
+        (lambda: Crop(0), "a size is a whole number above zero, not 0"),
+        (lambda: Crop(()), r"a size is a whole number above zero, not \(\)"),
+        (lambda: Crop(3, padding=-1), "padding=-1 must be a whole number of at least"),
         (lambda: Normalise(0.0, 0.0), "std must be above zero, not 0.0"),
         (lambda: Noise(-1.0), "from zero up, or two in rising order, not -1.0"),
         (lambda: Noise((2.0, 1.0)), r"not \(2.0, 1.0\)"),
         (lambda: Rotate(1.0, (0, 1)), "axes are counted from the end"),
+        (lambda: Rotate(-1.0), "degrees=-1.0 must be an angle of at least 0"),
+        (lambda: Crop("3"), "Crop: size='3' must be a whole number, or a list"),
+        (lambda: Crop(3, mode="wrap"), "Crop: mode='wrap' must be one of 'constant'"),
+        (lambda: PadTo(3, value=None), "PadTo: value=None must be a number"),
+        (lambda: Normalise("0.5", 1.0), "Normalise: mean='0.5' must be a number"),
+        (lambda: Noise("1"), "Noise: std='1' must be a number"),
     ],
-    ids=range(10),
+    ids=range(17),
 )
 def test_settings_that_make_no_sense_are_refused(make, message):
     with pytest.raises(SettingError, match=message):
@@ -198,7 +206,7 @@ def test_settings_that_make_no_sense_are_refused(make, message):
         ),
         (
             Crop((3, 3, 3)),
-            r"size=\(3, 3, 3\) has 3 axes, and a picture 2",
+            r"size=\(3, 3, 3\) has 3 numbers; wanted one, or one for each of 2 axes",
         ),
         (Flip((-3,)), r"no spatial axis -3 in a picture of \(7, 5\)"),
         (Rotate(1.0, (-3, -1)), r"no spatial axis -3 in a picture of \(7, 5\)"),
@@ -206,7 +214,7 @@ def test_settings_that_make_no_sense_are_refused(make, message):
     ids=["small", "dimensions", "flip", "rotate"],
 )
 def test_pictures_that_do_not_fit_are_refused(transform, message):
-    with pytest.raises(BatchError, match=message):
+    with pytest.raises((BatchError, SettingError), match=message):
         transform(numbered((7, 5)), rng())
 
 

@@ -87,6 +87,8 @@ def test_top_k_with_fewer_classes_than_k_is_refused():
         TopK()(SCORES, LABELS)
     with pytest.raises(SettingError, match="k of at least 1, not 0"):
         TopK(k=0)
+    with pytest.raises(SettingError, match="TopK: k='3' must be a whole number"):
+        TopK(k="3")
 
 
 # Cross-entropy
@@ -186,7 +188,7 @@ def test_several_labels_a_sample_are_ranked_as_scikit_learn_ranks_them(
 
 
 def test_average_precision_by_class_is_that_of_scikit_learn():
-    found = AveragePrecision(by_class=True, classes="abcd")(SCORES, LABELS)
+    found = AveragePrecision(by_class=True, classes=list("abcd"))(SCORES, LABELS)
     wanted = [
         sklearn.metrics.average_precision_score(LABELS == c, softmax(SCORES)[:, c])
         for c in range(4)

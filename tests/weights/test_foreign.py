@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from deliralike import weights, zoo
+from deliralike import Network, weights, zoo
 from deliralike.errors import ShapeError, StateError, UnknownName
 from tests.conftest import BACKENDS
 
@@ -89,6 +89,109 @@ def test_every_array_gets_to_its_place(tmp_path, case, backend):
     )
     report = weights.load(network, path, match=True)
     assert report.complete
+    assert_holds(network, wanted)
+
+
+def by_another_hand(leaf, is_turned, sizes):
+    """A network of linear layers, its numbers, and a file of them as Haiku names its arrays."""
+    network = zoo.build(
+        "mlp",
+        backend=BACKEND,
+        in_features=sizes[0],
+        hidden=sizes[1:-1],
+        out_features=sizes[-1],
+    )
+    wanted = values_of(network)
+    old = {}
+    for name, value in wanted.items():
+        _, number, role = name.split(".")
+        word = leaf if role == "weight" else "b"
+        old[f"mlp/~/linear_{number}/{word}"] = value.T if is_turned else value
+    return network, wanted, old
+
+
+@pytest.mark.parametrize("is_turned", [True, False])
+@pytest.mark.parametrize("leaf", ["w", "weights", "W", "kernel"])
+def test_a_square_lies_as_the_other_matrices_of_its_file(tmp_path, leaf, is_turned):
+    network, wanted, old = by_another_hand(leaf, is_turned, [3, 4, 4, 2])
+    weights.load(network, saved(tmp_path, old), match=True)
+    assert_holds(network, wanted)
+
+
+@pytest.mark.parametrize("leaf", ["w", "weights"])
+def test_squares_alone_are_open_under_words_that_say_nothing(tmp_path, leaf):
+    network, wanted, old = by_another_hand(leaf, True, [4, 4, 4])
+    path = saved(tmp_path, old)
+    with pytest.raises(StateError, match="or in the layout 'as it is'"):
+        weights.load(network, path, match=True)
+    weights.load(network, path, match=True, guess=True)  # as Haiku has them
+    assert_holds(network, wanted)
+
+
+def test_a_square_among_matrices_of_both_layouts_is_open(tmp_path):
+    network, _, old = by_another_hand("w", True, [3, 4, 4, 2])
+    old["mlp/~/linear_0/w"] = old["mlp/~/linear_0/w"].T
+    with pytest.raises(StateError, match=r"linear_1.w, or in the layout 'axes \(1, 0"):
+        weights.load(network, saved(tmp_path, old), match=True)
+
+
+class Convolutions(Network):
+    """Of which the second has as many channels as its kernel is wide."""
+
+    def __init__(self):
+        super().__init__()
+        self.one = self.nn.Conv2d(2, 3, 3)
+        self.two = self.nn.Conv2d(3, 3, 3)
+
+
+def test_a_convolution_as_large_as_its_kernel_lies_as_the_others(tmp_path):
+    network = Convolutions.on(BACKEND)()
+    wanted = values_of(network)
+    old = {}
+    for name, value in wanted.items():
+        old[name.replace("weight", "w")] = channels_last(name, value)
+    weights.load(network, saved(tmp_path, old), match=True)
+    assert_holds(network, wanted)
+
+
+class Attention(Network):
+    def __init__(self):
+        super().__init__()
+        for part in ("query", "key", "value", "out"):
+            setattr(self, part, self.nn.Linear(4, 4))
+
+
+def test_the_kernels_of_one_head_of_flaxs_attention_are_inputs_before_outputs(tmp_path):
+    network = Attention.on(BACKEND)()
+    wanted = values_of(network)
+    old = {}
+    for name, value in wanted.items():
+        layer, role = name.split(".")
+        inputs_first = value.T
+        if role == "weight":
+            shape = (1, 4, 4) if layer == "out" else (4, 1, 4)
+            inputs_first = inputs_first.reshape(shape)
+        old[f"{layer}.{'kernel' if role == 'weight' else role}"] = inputs_first
+    weights.load(network, saved(tmp_path, old), match=True)
+    assert_holds(network, wanted)
+
+
+class Words(Network):
+    def __init__(self):
+        super().__init__()
+        self.table = self.nn.Embedding(4, 4)
+        self.dense = self.nn.Linear(4, 4)
+
+
+def test_a_square_table_of_flax_lies_as_everybodys(tmp_path):
+    network = Words.on(BACKEND)()
+    wanted = values_of(network)
+    old = {
+        "table.embedding": wanted["table.weight"],
+        "dense.kernel": wanted["dense.weight"].T,
+        "dense.bias": wanted["dense.bias"],
+    }
+    weights.load(network, saved(tmp_path, old), match=True)
     assert_holds(network, wanted)
 
 

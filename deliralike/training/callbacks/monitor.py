@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deliralike.errors import SettingError, UnknownName, suggestion
-from deliralike.setting_types import refuse_other_types
+from deliralike.setting_types import TypedSettings
 from deliralike.training.history import Epoch
 
 MODES = ("min", "max")
 
 
 @dataclass(frozen=True)
-class Monitor:
+class Monitor(TypedSettings):
     """A metric on validation data, and the direction in which it improves.
 
     NaN is never better, and any number is better than none.
@@ -41,7 +41,7 @@ class Monitor:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        refuse_other_types("Monitor", Monitor, vars(self))
+        super().__post_init__()
         if self.mode not in MODES:
             raise SettingError(
                 f"mode={self.mode!r} is unknown: 'min' where less is better, 'max' where more is"

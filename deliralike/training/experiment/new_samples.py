@@ -22,9 +22,9 @@ from deliralike.data.folders import (
 from deliralike.data.mask_folders import CHANNEL, normalised_volume
 from deliralike.data.nifti import NiftiFiles, oriented, placed_on
 from deliralike.data.table_files import column_of_paths, numbers_of, read_cells
-from deliralike.data.transforms import on_axes
 from deliralike.errors import BatchError, SettingError, listed
 from deliralike.inference import SlidingWindowInferer
+from deliralike.nn.geometry import per_axis
 from deliralike.training.evaluation import predict
 from deliralike.training.experiment.building import has_given_data, load_network
 from deliralike.training.experiment.files import read_settings
@@ -250,7 +250,7 @@ def _volumes(
         cases[name.with_name(case)].append(file)
     for entry in settings.transforms or ():
         if entry["name"] in _CROPS:
-            size = list(on_axes(entry["size"], axes=3))
+            size = list(per_axis(entry["size"], 3, "size"))
     spacing = settings.data_settings.get("spacing")
     return NewVolumes(
         tuple(NewSample(files[0], name, {}) for name, files in cases.items()),

@@ -82,6 +82,7 @@ class TopK(Accuracy):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         if self.k < 1:
             raise SettingError(f"top-k needs k of at least 1, not {self.k!r}")
 
@@ -180,6 +181,7 @@ class CalibrationError(LabelMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         if self.bins < 1:
             raise SettingError(f"{self.name} needs at least one bin, not {self.bins!r}")
 

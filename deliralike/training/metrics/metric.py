@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike.errors import SettingError
+from deliralike.setting_types import TypedSettings
 
 MetricFunction = Callable[[Any, Any], float]
 Rows = dict[str, np.ndarray]  # evidence by name, one row a sample
 Figures = float | dict[str, float]  # one, or several by name
 
 
-class Metric(ABC):
+class Metric(TypedSettings, ABC):
     """A figure that compares outputs with targets over all samples, never as a mean of batches.
 
     A batch is turned into `evidence` and can then be forgotten; `compute` sees the evidence of all

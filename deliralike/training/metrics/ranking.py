@@ -33,6 +33,7 @@ class Ranking(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         message = f"{self.name} has no average {self.average!r}"
         refuse_unknown(self.average, AVERAGES, message, SettingError)
         if self.by_class:

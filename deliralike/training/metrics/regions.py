@@ -48,6 +48,7 @@ class RegionRatio(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         message = f"{self.name} is taken over samples or voxels, not {self.over!r}"
         refuse_unknown(self.over, OVER, message, SettingError)
         check_mean(self.mean_of, self.classes, self.name)

@@ -31,6 +31,7 @@ class Errors(Metric):
 
     def __post_init__(self) -> None:
         """Check the names of columns."""
+        super().__post_init__()
         refuse_mean(self.columns, "column", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> dict[str, Any]:

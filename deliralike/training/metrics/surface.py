@@ -27,6 +27,7 @@ class SurfaceMetric(ClassMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         sizes = np.asarray(1 if self.spacing is None else self.spacing)
         if sizes.dtype.kind not in "iuf" or sizes.ndim > 1 or not (sizes > 0).all():
             raise SettingError(
@@ -149,6 +150,7 @@ class Hausdorff(SurfaceMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         if not 0 < self.percentile <= 100:
             raise SettingError(
                 f"percentile lies above 0 and up to 100, not at {self.percentile!r}"
@@ -233,6 +235,7 @@ class SurfaceDice(SurfaceMetric):
 
     def __post_init__(self) -> None:
         """Check the settings."""
+        super().__post_init__()
         tolerances = np.asarray(self.tolerance, np.float64)
         if not (np.isfinite(tolerances) & (tolerances >= 0)).all():
             raise SettingError(

@@ -77,7 +77,11 @@ class Transform:
         in_order = tuple(range(count))
         if min(len(self.start), len(self.end)) == 2:
             first = self.axes[0]
-            return first > 0 and self.axes == in_order[first:] + in_order[:first]
+            matrix, rows = self.end, self.split[first:]
+            if len(self.start) == 2:
+                matrix, rows = self.start, self.split[:first]
+            is_rotated = first > 0 and self.axes == in_order[first:] + in_order[:first]
+            return is_rotated and math.prod(rows) == matrix[0]
         if count < 3:
             return False
         to_last = (*in_order[2:], 1, 0)

@@ -23,7 +23,7 @@ from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
 from deliralike.weights.matching.naming import numbers_in, role, unnumbered
 from deliralike.weights.matching.pairing import STATISTICS, Pair, Side
-from deliralike.weights.matching.parts import Shape, Unit, assembled, shown
+from deliralike.weights.matching.parts import Shape, Unit, assembled, last, shown
 from deliralike.weights.matching.searching import Partners, search
 
 Corrections = Mapping[str, Partners | None]
@@ -327,7 +327,37 @@ def _how(pair: Pair) -> str:
     return "; ".join(words)
 
 
-# Numbers -----------------------------------------------------------------------------------------
+# What a file's names and other arrays settle -----------------------------------------------------
+
+
+def by_other_weights(match: Match) -> Match:
+    """Return the match with weights that fit both ways in the layout of others of their last name.
+
+    A hand that keeps one ``w`` as ``(in, out)`` keeps all of them so. What lies both ways is open.
+    """
+    ways: dict[str, set[bool]] = defaultdict(set)
+    options = {}
+    for index, pair in enumerate(match.names):
+        wanted = pair.reference[0].shape
+        came = pair.candidate[0].shape
+        source = pair.candidate[0].source
+        if len(wanted) != len(came) or role(source) != "weight":
+            continue
+        every = transforms(wanted, came)
+        usual = [each for each in every if each.plain or each.turned]
+        by_way = {each.turned: each for each in reversed(usual)}
+        if len(by_way) == 1:
+            ways[last(source)].update(by_way)
+        if {pair.transform, *pair.layouts} <= set(every):
+            options[index] = by_way
+    pairs = list(match.names)
+    for index, by_way in options.items():
+        pair = pairs[index]
+        found = sorted(ways[last(pair.candidate[0].source)].intersection(by_way))
+        if found:
+            first, *others = (by_way[way] for way in found)
+            pairs[index] = replace(pair, transform=first, layouts=tuple(others))
+    return replace(match, names=tuple(pairs))
 
 
 def by_number(match: Match) -> Match:

@@ -19,6 +19,7 @@ from deliralike.weights.matching.parts import last
 Numbers = tuple[int, ...]
 
 _ROLES = chainer_names.LEAVES | trees.LEAVES
+_ROLES |= {"w": "weight", "weights": "weight", "biases": "bias"}
 _NUMBER = re.compile(r"\d+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 

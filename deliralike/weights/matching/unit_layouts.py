@@ -159,6 +159,8 @@ def _known_layout(unit: Unit) -> str | None:
     if leaf == "kernel":
         return "in, out"
     has_common_name = not unit.whole or unit.name != unit.source
-    if has_common_name or leaf in ROLES or "weight" in leaf:
+    # every framework has a row of a table for each word
+    if has_common_name or leaf in (*ROLES, "embedding"):
         return "out, in"
-    return None
+    # w and weights are kept in both ways
+    return "out, in" if "weight" in leaf and leaf != "weights" else None
