@@ -133,13 +133,10 @@ def _sides(
     layout: Layout,
     settled: bool = True,
 ) -> Sides:
-    correspondence = _matched(match, layout)
+    orders = Orders(list(layout.inputs.values()))
+    correspondence = Matched(match, layout, orders=orders)
     seen = candidate.replace(loss=correspondence.loss(candidate.loss))
     return Sides(reference, seen, batch, correspondence, match, settled)
-
-
-def _matched(match: Match, layout: Layout) -> Matched:
-    return Matched(match, layout, orders=Orders(list(layout.inputs.values())))
 
 
 def _without_choice(match: Match) -> bool:

@@ -104,6 +104,13 @@ class Running:
         """Whether the candidate raises an error in a mode."""
         return any(mode.candidate.error for mode in self.modes.values())
 
+    @property
+    def follows_no_mode(self) -> bool:
+        """Whether both sides compute in evaluation what they compute in training."""
+        both = [self.modes[name] for name in semantics.MODES if name in self.modes]
+        sides = [(one.reference.recording, one.candidate.recording) for one in both]
+        return len(sides) == 2 and all(map(semantics.is_equal, *sides))
+
     def effect(self) -> str:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""

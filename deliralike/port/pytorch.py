@@ -603,6 +603,9 @@ class PyTorchCalls(Framework):
         ),
         "new": _created("nn.zeros({many}, like={x})"),
         "new_tensor": "nn.constant({a}, like={x})",
+        "unfold": refused(
+            "windows along an axis: nn.stack([x[:, i : i + size] for i in places], -1)"
+        ),
         "item": _BY_VALUES,
         "tolist": _BY_VALUES,
         "nonzero": _BY_VALUES,

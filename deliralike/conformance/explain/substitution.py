@@ -23,7 +23,7 @@ from deliralike.conformance.by_name import only
 from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
-from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.families import known_of
 from deliralike.conformance.explain.generic_transforms import generic_conventions
 from deliralike.conformance.explain.search import first_match, reproduces
 from deliralike.conformance.findings import (
@@ -132,24 +132,22 @@ def explain(
             return one, explanation
     own, further = [], []
     for one, bench in suspects:
-        family = family_of(one.accused.kind, bench.given)
-        if family is not None and reproduces(bench, family.formula):
-            own.append((one, bench, family.formula, family.conventions))
+        known = known_of(one.accused.kind, bench.given)
+        if known is not None and reproduces(bench, known[0]):
+            own.append((one, bench, *known))
             conventions = generic_conventions(one.accused, bench.given)
-            further.append((one, bench, family.formula, conventions))
+            further.append((one, bench, known[0], conventions))
     # What is known of some call comes before what any call may do otherwise.
     for one, bench, formula, table in own + further:
         if time.process_time() > end:
             return None
         explanation = first_match(bench, table, formula, end, [])
-        if explanation is not None:
-            return one, _with_name(explanation, one)
+        if explanation is None:
+            continue
+        kind = one.accused.kind
+        if arguments.is_known(kind):  # a layer has its place
+            explanation = replace(
+                explanation, cause=f"{explanation.cause}, in {kind}()"
+            )
+        return one, explanation
     return None
-
-
-def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
-    """An explanation that says which function it is of; a layer has its place."""
-    kind = one.accused.kind
-    if not arguments.is_known(kind):
-        return explanation
-    return replace(explanation, cause=f"{explanation.cause}, in {kind}()")

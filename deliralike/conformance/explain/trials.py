@@ -35,15 +35,13 @@ class Trial:
     """A cause that was executed, and how far the candidate is from it.
 
     Attributes:
-        cause: In words.
+        cause: As data, or in words.
         distance: Of all that was compared.
-        choice: What was applied, if it is told by a convention.
         distances: How far each tensor of a block is, by name.
     """
 
-    cause: str
+    cause: Any
     distance: float
-    choice: Choice | None = None
     distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -81,7 +79,7 @@ class Executor:
 
     def tried(self, choice: Choice, formula: Formula) -> Trial | None:
         """The formula with a choice applied; None where it cannot be executed."""
-        return Trial(str(choice.cause), self.distance(choice.formula(formula)), choice)
+        return Trial(choice.cause, self.distance(choice.formula(formula)))
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
         """A free choice with the number that comes nearest; None where nothing comes nearer."""

@@ -64,7 +64,8 @@ def level(running: Running) -> Level:
             key = (finding.place, finding.kind, finding.what)
             if key not in findings or finding.explained > findings[key].explained:
                 findings[key] = finding
-        if findings and all(finding.explained for finding in findings.values()):
+        is_explained = all(finding.explained for finding in findings.values())
+        if findings and (is_explained or running.follows_no_mode):
             break
     found = sorted([*findings.values(), *drops], key=_rank)
     status = FAILED if found else NOT_REACHED
