@@ -141,9 +141,9 @@ def fit(
     the candidate runs in none, the one in which most of its blocks ran.
 
     Args:
-        mine: What `evaluate` gave of the reference, where it is known.
+        mine: What `evaluate_in_own_layout` gave of the reference, where it is known.
     """
-    mine = mine or evaluate(reference, batch)
+    mine = mine or _run(reference, batch, Layout())
     given = frozenset(_reaching(batch, mine.given))
     has_own_loss = candidate.keeps_layout or candidate.loss is not reference.loss
     found: list[Fit] = []
@@ -230,18 +230,13 @@ class Evaluation:
         return list(dict.fromkeys(self.paths))
 
 
-def evaluate(subject: Subject, batch: Batch) -> Evaluation:
-    """Run a side in evaluation, with the inputs as they are."""
-    return _run(subject, batch, Layout())
-
-
 def evaluate_in_own_layout(subject: Subject, batch: Batch) -> tuple[Batch, Evaluation]:
     """Run a side in evaluation, with the inputs as they are or in the first layout that it takes.
 
     Returns:
         The batch in that layout (as it is where the side runs in none), and the run.
     """
-    first = evaluate(subject, batch)
+    first = _run(subject, batch, Layout())
     if first.loss is None:
         for inputs in islice(_inputs(batch), 1, None):
             run = _run(subject, batch, Layout(inputs))

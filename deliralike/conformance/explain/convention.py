@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.causes import Cause
+from deliralike.conformance.causes import in_words
 from deliralike.conformance.kinds import Named
 
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
@@ -93,9 +93,9 @@ class Choice:
         )
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> str:
         """What a report says."""
-        return Cause(self.convention.setting, self.words, self.usual)
+        return in_words(self.convention.setting, self.words, self.usual)
 
 
 Known = tuple[

@@ -14,7 +14,6 @@ from deliralike import nest, random
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.arguments import bound
 from deliralike.conformance.explain.convention import Arguments, Choice, Formula
 from deliralike.conformance.explain.trials import Executor, Trial
@@ -156,9 +155,9 @@ class Bench(Executor):
     @cached_property
     def itself(self) -> Trial:
         """What the reference gave."""
-        return self.trial(Cause(""), self.reference)
+        return self.trial("", self.reference)
 
-    def trial(self, cause: Cause, tensors: Tensors) -> Trial:
+    def trial(self, cause: str, tensors: Tensors) -> Trial:
         """What a cause gave."""
         distances = self.distances(tensors)
         return Trial(cause, max(distances.values(), default=0.0), distances)

@@ -109,7 +109,7 @@ def explain(loss: Loss) -> Explanation | None:
     trials = chain(_of_calls(loss, False), _relations(loss), _of_calls(loss, True))
     for trial in trials:
         if trial.distance <= limit:
-            return Explanation(str(trial.cause), trial.distance, apart)
+            return Explanation(trial.cause, trial.distance, apart)
         if time.process_time() > end:
             break
     return _unknown(mine, its)

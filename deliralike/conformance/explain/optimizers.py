@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.causes import Cause
+from deliralike.conformance.causes import in_words
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -90,8 +90,8 @@ def _of_settings(bench: _Bench) -> Explanation | None:
             words = _WORDS_OF.get((name, value))
             if name == "bound" and base.clip is None:
                 usual = None
-            causes.append(Cause(words) if words else Cause(name, value, usual))
-    return Explanation.of(causes, match, bench.itself) if causes else None
+            causes.append(words or in_words(name, value, usual))
+    return Explanation("; ".join(causes), match, bench.itself) if causes else None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
@@ -101,7 +101,7 @@ def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
         return Explanation(_farthest(bench.trace), np.inf)
     best = min(trial.distance for trial in met)
     limit = max(_SAME, 10 * best)
-    causes = dict.fromkeys(str(one.cause) for one in met if one.distance <= limit)
+    causes = dict.fromkeys(one.cause for one in met if one.distance <= limit)
     others = [trial.distance for trial in trials if trial.distance > limit]
     return Explanation(
         ", or ".join(list(causes)[:_CAUSES]), best, min([*others, bench.itself])

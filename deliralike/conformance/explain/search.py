@@ -77,7 +77,7 @@ def first_match(
         match = trial.within(everything)
         if match <= limit:
             near = min((one.within(everything) for one in others), default=None)
-            return Explanation.of([trial.cause], match, near)
+            return Explanation(trial.cause, match, near)
         others.append(trial)
         if time.process_time() > end:
             break
@@ -103,9 +103,10 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
     apart = max(itself.distances.values())
     best = min(trials, key=lambda one: one.within(itself.distances), default=itself)
     distance = best.within(itself.distances)
-    if best is itself or not MATCH < distance <= _NEAR * apart:
+    is_near = MATCH < distance <= _NEAR * apart and np.isfinite(distance)
+    if best is itself or not is_near:
         return None
-    return Explanation.of([best.cause], distance)
+    return Explanation(best.cause, distance)
 
 
 def _absent(accused: FailingBlock) -> Explanation | None:

@@ -20,7 +20,6 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.conformance.explain.families import known_of
@@ -108,14 +107,14 @@ def _left_out(one: Substitute, bench: Bench) -> Explanation | None:
     for words, output in ways.items():
         match = max(bench.distances(_arrays(one.follow(output))).values())
         if match <= min(MATCH, 1e-3 * apart):
-            return Explanation.of([Cause(words)], match, apart)
+            return Explanation(words, match, apart)
     return None
 
 
 def explain(
     substitutes: Sequence[Substitute], backend: Backend
-) -> tuple[Substitute, Explanation] | None:
-    """The call and the convention in its place that hand on what the candidate hands on.
+) -> tuple[Explanation | None, FailingBlock | None]:
+    """The convention in the place of a call that hands on what the candidate hands on, and the call.
 
     Args:
         substitutes: In the order of the reference's calls.
@@ -129,7 +128,7 @@ def explain(
     for one, bench in suspects:
         explanation = _left_out(one, bench)
         if explanation is not None:
-            return one, explanation
+            return explanation, one.accused
     own, further = [], []
     for one, bench in suspects:
         known = known_of(one.accused.kind, bench.given)
@@ -140,7 +139,7 @@ def explain(
     # What is known of some call comes before what any call may do otherwise.
     for one, bench, formula, table in own + further:
         if time.process_time() > end:
-            return None
+            break
         explanation = first_match(bench, table, formula, end, [])
         if explanation is None:
             continue
@@ -149,5 +148,5 @@ def explain(
             explanation = replace(
                 explanation, cause=f"{explanation.cause}, in {kind}()"
             )
-        return one, explanation
-    return None
+        return explanation, one.accused
+    return None, None

@@ -35,12 +35,12 @@ class Trial:
     """A cause that was executed, and how far the candidate is from it.
 
     Attributes:
-        cause: As data, or in words.
+        cause: In words.
         distance: Of all that was compared.
         distances: How far each tensor of a block is, by name.
     """
 
-    cause: Any
+    cause: str
     distance: float
     distances: Mapping[str, float] = field(default_factory=dict)
 

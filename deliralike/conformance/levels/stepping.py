@@ -378,15 +378,15 @@ class _Run:
             words = (
                 f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
             )
-            cause = Explanation.from_observation(words)
             yield Finding(
-                "L4", place, "learning rate", _relative(mine, its), explanation=cause
+                "L4",
+                place,
+                "learning rate",
+                _relative(mine, its),
+                explanation=Explanation.from_observation(words),
             )
-        if any(True for _ in self._apart(place, None)):
-            yield from self._apart(place, explaining.explain(self.trace()))
-
-    def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
-        """A finding for parameters that differ, and one for those that move without a gradient."""
+        # Parameters that differ, and those that move without a gradient.
+        cause = None
         for what, steps in (
             ("update", self.updates),
             ("unused parameter", self.unused),
@@ -394,13 +394,12 @@ class _Run:
             found = _beyond(steps)
             if not found:
                 continue
+            cause = cause or explaining.explain(self.trace())
             step, first = next(iter(found))
             wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
-            yield Finding(
-                "L4", place, said, size, explanation=explanation, remarks=(remark,)
-            )
+            yield Finding("L4", place, said, size, explanation=cause, remarks=(remark,))
 
     @property
     def worst(self) -> float:

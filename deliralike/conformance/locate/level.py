@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends
-from deliralike.conformance import explain
-from deliralike.conformance.explain import glue, losses, substitution
+from deliralike.conformance.explain import glue, losses, search, substitution
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -182,15 +181,11 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     """
     backend, between = backends.of(running.reference.network), place.glue
 
-    def of_substitutes() -> Explained:
-        found = substitution.explain(place.substitutes, backend)
-        return (None, None) if found is None else (found[1], found[0].accused)
-
     if place.loss is not None:
         yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield partial(_about, accused, explain.explain, accused, backend)
-    yield of_substitutes
+        yield partial(_about, accused, search.explain, accused, backend)
+    yield partial(substitution.explain, place.substitutes, backend)
     if between is None or running.raises:
         return  # beside an error a setting would look like a factor
     # A single number tells nothing of the formula that it comes from.
