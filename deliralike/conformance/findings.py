@@ -31,13 +31,11 @@ class Explanation:
         next_best: How far it is from the second nearest one; None where there is no other.
         observed: Whether the candidate's own numbers show it, so that there was nothing to execute
             and the match says nothing.
-        limit: Up to here a match is the cause: more than usual for numbers in float32.
     """
 
     cause: str
     match: float
     next_best: float | None = None
-    limit: float = MATCH
     observed: bool = False
 
     @classmethod
@@ -48,7 +46,7 @@ class Explanation:
     @property
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
-        return self.match <= self.limit
+        return self.match <= MATCH
 
     def __str__(self) -> str:
         """The sentence of a report."""

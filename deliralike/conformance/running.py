@@ -170,11 +170,11 @@ class Running:
         subject = self.reference if side == "reference" else self.candidate
         training = semantics.MODES[mode]
         changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
-        if not changed:
+        if changed is None:
             return ""
-        if changed[0] == UNIT:
+        if changed == UNIT:
             return "the loss"
-        return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
+        return f"{changed} ({block_kinds(subject.network)[changed.path]})"
 
 
 def why_apart(*sides: Subject) -> str:

@@ -15,7 +15,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.arguments import bound
-from deliralike.conformance.explain.convention import Arguments, Choice, Formula
+from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.trials import Executor, Trial
 from deliralike.conformance.findings import (
     LIMIT,
@@ -79,14 +79,9 @@ class Bench(Executor):
                 self.reshaped |= not same
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
-        self._given = self._named(*self._inputs)
+        self.given = self._named(*self._inputs)
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
-
-    @property
-    def given(self) -> Arguments:
-        """What the block is given, by name, in NumPy arrays."""
-        return self._given
 
     def distances(self, tensors: Named) -> dict[str, float]:
         """Return how far the candidate is from some tensors, by name.

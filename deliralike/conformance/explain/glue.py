@@ -59,7 +59,7 @@ def explain(glue: Glue) -> Explanation | None:
     limit = min(MATCH, 1e-3 * apart)
     for one in _tried(glue, mine, theirs):
         if one.distance <= limit:
-            return Explanation(f"{where} being {one.cause}", one.distance, apart, limit)
+            return Explanation(f"{where} being {one.cause}", one.distance, apart)
     return None
 
 

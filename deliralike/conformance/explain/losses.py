@@ -57,16 +57,12 @@ class _Bench(Executor):
 
     def __init__(self, loss: Loss, tap: Tap) -> None:
         self.loss, self.tap = loss, tap
+        self.given = loss.calls[tap]
 
     @property
     def data(self) -> int:
         """The numbers of the loss and its gradients."""
         return sum(map(np.size, self.loss.candidate.values()))
-
-    @property
-    def given(self) -> Arguments:
-        """What the call is given."""
-        return self.loss.calls[self.tap]
 
     def distance(self, formula: Formula) -> float:
         """How far the loss and its gradients are, relative."""

@@ -131,6 +131,8 @@ class _Bench(Executor):
     def __init__(self, trace: Trace, target: np.ndarray, base: Form) -> None:
         """Compare changes of a form with updates."""
         self.trace, self.target, self.base = trace, target, base
+        # A formula is told other values of what the base changes, or of other settings.
+        self.given = base.changes
         its, mine, whole = (
             trace.by_parameter(x * x) ** 0.5
             for x in (target, trace.reference, trace.parameters)
@@ -138,11 +140,6 @@ class _Bench(Executor):
         floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
         size = np.maximum(its, mine)
         self.size = trace.spread(np.where(size > 0, size, floor))
-
-    @property
-    def given(self) -> Arguments:
-        """What the base changes; a formula is told other values of these, or of other settings."""
-        return self.base.changes
 
     def formula(self, nn: Any, given: Arguments) -> np.ndarray:
         """The updates of a form: `nn` is not used."""
@@ -165,6 +162,24 @@ class _Bench(Executor):
 
 # Other values of one setting, with what a report says of each; rules without the setting have none.
 _ROWS: Sequence[tuple[str, Named]] = (
+    (
+        "clip",
+        {
+            "no clipping of gradients": None,
+            "clipping by the joint norm": "norm",
+            "clipping per tensor: each gradient by its own norm": "tensor",
+            "clipping by value instead of norm": "value",
+        },
+    ),
+    ("weight_decay", {"no weight decay": 0.0}),
+    (
+        "decay_form",
+        {
+            "weight decay coupled: as L2, into the gradient": "l2",
+            "weight decay decoupled from the gradient, as in AdamW": "decoupled",
+            "weight decay decoupled and not times the learning rate": "absolute",
+        },
+    ),
     (
         "velocity",
         {
@@ -224,44 +239,18 @@ _ROWS: Sequence[tuple[str, Named]] = (
         },
     ),
 )
-_OF_CLIPPING: Sequence[tuple[str, Named]] = (
-    (
-        "clip",
-        {
-            "no clipping of gradients": None,
-            "clipping by the joint norm": "norm",
-            "clipping per tensor: each gradient by its own norm": "tensor",
-            "clipping by value instead of norm": "value",
-        },
-    ),
-)
-_OF_DECAY: Sequence[tuple[str, Named]] = (
-    ("weight_decay", {"no weight decay": 0.0}),
-    (
-        "decay_form",
-        {
-            "weight decay coupled: as L2, into the gradient": "l2",
-            "weight decay decoupled from the gradient, as in AdamW": "decoupled",
-            "weight decay decoupled and not times the learning rate": "absolute",
-        },
-    ),
-)
-
-
 _WORDS_OF = {
-    (name, value): words
-    for name, values in (*_ROWS, *_OF_CLIPPING, *_OF_DECAY)
-    for words, value in values.items()
+    (name, value): words for name, values in _ROWS for words, value in values.items()
 }
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     """Known ones that differ from a form's own, the likely ones first."""
-    rows = [*(_OF_CLIPPING if form.clip is not None else ())]
-    rows += _OF_DECAY if np.any(form.weight_decay) else ()
-    rows += _ROWS
-    for name, values in rows:
-        if form.has(name):
+    absent = [] if form.clip else ["clip"]
+    if not np.any(form.weight_decay):
+        absent += ["weight_decay", "decay_form"]
+    for name, values in _ROWS:
+        if form.has(name) and name not in absent:
             own = getattr(form, name)
             others = {
                 words: v for words, v in values.items() if not np.array_equal(own, v)

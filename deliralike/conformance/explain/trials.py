@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.convention import (
-    LOG,
+    POSITIVE,
     Arguments,
     Axis,
     Choice,
@@ -59,18 +59,15 @@ class Executor:
 
     Attributes:
         digits: Of a number that is found.
+        given: What a formula is given.
     """
 
     digits = 6
+    given: Arguments
 
     @property
     def data(self) -> int:
         """How many independent numbers are compared."""
-        raise NotImplementedError
-
-    @property
-    def given(self) -> Arguments:
-        """What a formula is given."""
         raise NotImplementedError
 
     def distance(self, formula: Formula) -> float:
@@ -109,7 +106,7 @@ def number(
 ) -> Convention:
     """A number over many decades that is searched for; `unit` is what is multiplied by it."""
     apply = changing(lambda nn, given, value: {name: value * unit})
-    return Convention(words, tuple(starts), apply, usual, free=True, axis=LOG)
+    return Convention(words, tuple(starts), apply, usual, free=True, axis=POSITIVE)
 
 
 def run(

@@ -268,19 +268,16 @@ def unsteady(
     training: bool,
     first: Look,
     elements: int | None,
-) -> list[Tap]:
-    """Return the calls whose outputs differ between two equal runs of one network, in order.
+) -> Tap | None:
+    """Return the first call whose output differs between two equal runs of one network.
 
     It is `UNIT` where only the loss differs.
     """
     again = look(subject, batch, training, elements).recording
-    if is_equal(first.recording, again):
-        return []
-    changed = []
     for name, call in only(first.recording.calls, again.calls).items():
         if not _equal(call.output, again.calls[name].output):
-            changed.append(name)
-    return changed or [UNIT]
+            return name
+    return None if _equal(first.recording.output, again.output) else UNIT
 
 
 def is_equal(first: Recording, second: Recording) -> bool:

@@ -35,7 +35,6 @@ TITLE = "place"
 MOST_PLACES = (
     12  # that are explained; where one convention is wrong throughout, these say so
 )
-_NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
 Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
 Attempt = Callable[[], Explained]
@@ -159,19 +158,16 @@ def _effect(running: Running, place: Place) -> str:
 
 def _explanation(running: Running, place: Place) -> Explained:
     """The first known explanation with whom it accuses, or else the nearest of all."""
-    found: list[Explanation] = []
+    nearest: Explanation | None = None
     unknown: Explained = (None, None)
     for attempt in _attempts(running, place):
         what = f"An explanation of {place.path or 'the network'}"
         explanation, accused = running.attempt(what, attempt, unknown)
         if explanation is not None and explanation.known:
             return explanation, accused
-        if explanation is not None:
-            found.append(explanation)
-    nearest = min(found, key=lambda one: one.match, default=None)
-    # What is hardly nearer than the reference itself is no hint.
-    is_none = nearest is not None and _NEAR * place.difference < nearest.match < np.inf
-    return (None if is_none else nearest), None
+        if nearest is None or (explanation and explanation.match < nearest.match):
+            nearest = explanation
+    return nearest, None
 
 
 def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
