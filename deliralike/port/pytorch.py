@@ -214,8 +214,7 @@ def _stochastic_depth(call: Call) -> str:
 
 
 def _size(call: Call) -> str:
-    axes = (*call.args, *call.kwargs.values())
-    return f"{call.x}.shape" + "".join(f"[{axis}]" for axis in axes)
+    return f"{call.x}.shape" + "".join(f"[{axis}]" for axis in call.sources)
 
 
 def _accumulated(call: Call) -> str:
@@ -244,10 +243,6 @@ def _einsum(call: Call) -> str:
     if len(arrays) == 1:
         arrays = elements(arrays[0]) or arrays
     return plain(replace(call, args=(formula, *arrays)))
-
-
-def _checkpoint(call: Call) -> str:
-    return f"{call.args[0]}({joined(call.args[1:])})"
 
 
 #: The mask of a transformer: scores of later places are -inf.
@@ -415,7 +410,7 @@ def _parameter(call: Call) -> str:
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
-    text = (*call.args, *call.kwargs.values())[0]
+    text = call.sources[0]
     if call.name == "Buffer":
         return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result.dtype and not call.result.is_floating:
@@ -558,7 +553,9 @@ class PyTorchCalls(Framework):
         "is_tensor": 'hasattr({a}, "shape")',
         "nonzero": _BY_VALUES,
         "unique": _BY_VALUES,
-        "checkpoint.checkpoint": _checkpoint,
+        "checkpoint.checkpoint": lambda call: (
+            f"{call.args[0]}({joined(call.args[1:])})"
+        ),
         "autograd.Variable": "{a}",
         "jit.annotate": "{b}",
         "modules._single": f"{_REPEATED}1)",
@@ -608,6 +605,9 @@ class PyTorchCalls(Framework):
         ),
         "new": _created("nn.zeros({many}, like={x})"),
         "new_tensor": "nn.constant({a}, like={x})",
+        "unfold": refused(
+            "windows along an axis: nn.stack([x[:, i : i + size] for i in places], -1)"
+        ),
         "item": _BY_VALUES,
         "tolist": _BY_VALUES,
         "nonzero": _BY_VALUES,

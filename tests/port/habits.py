@@ -557,6 +557,64 @@ class Assigning(nn.Module):
         return outputs * ones.cumsum(0)[:, None]
 
 
+class Called(nn.Module):
+    """Computes in ``__call__``, and has no method `forward`."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def __call__(self, x, scale=2.0):
+        return self.fc(x) * scale
+
+
+class CalledBelow(Called):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 3)
+
+    def __call__(self, x):
+        return self.out(super().__call__(x))
+
+
+class CalledAround(nn.Module):
+    """Has both methods."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.fc(x)
+
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+
+
+class DroppingInTraining(nn.Module):
+    """Asks for the mode before it drops."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.fc, self.p = nn.Linear(width, width), 0.2
+
+    def forward(self, x):
+        if self.training and x.dim() == 2:
+            x = x * 1.0
+        if self.training:
+            x = F.dropout(x, self.p)
+        return self.fc(x)
+
+
+class Windowed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x.unfold(1, 2, 2))
+
+
 class AssigningByValues(Assigning):
     def forward(self, x):
         y = self.proj(x)
