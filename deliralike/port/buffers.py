@@ -15,8 +15,11 @@ _WRITTEN = m.SaveMatchedNode(OF_SELF, "written")
 _WRITES = m.AssignTarget(m.Subscript(_WRITTEN)) | m.AugAssign(
     _WRITTEN | m.Subscript(_WRITTEN)
 )
-#: What a method that writes over an array of NumPy is as a statement.
+#: What a method that writes over an array of NumPy is as a statement. ``{a}`` is its argument;
+#: ``{settings}`` are up to two of them, by position.
 IN_PLACE = {
+    "uniform_": "{x}[...] = np.random.uniform({settings}size={x}.shape)",
+    "normal_": "{x}[...] = np.random.normal({settings}size={x}.shape)",
     "fill_": "{x}[...] = {a}",
     "zero_": "{x}[...] = 0",
     "copy_": "{x}[...] = {a}",

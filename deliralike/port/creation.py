@@ -75,7 +75,8 @@ def find_arguments(network: Any, inputs: Any = ()) -> dict[str, Any]:
         names = ", ".join(f"{name}=..." for name in _parameters(cls))
         raise SettingError(
             f"port: the attributes do not tell what this {cls.__name__} was created with: "
-            f"say it, port(network, inputs, {names})"
+            f"say it, port(network, inputs, {names}), or port a function that creates the network "
+            "and this one in it"
         )
     return found
 

@@ -197,12 +197,14 @@ class StatementRewriter(NameRewriter):
         name, array = func.attr.value, written.func.value
         args, kwargs = arguments(written.args)
         is_chain = isinstance(func.value, cst.Call)
-        is_plain = len(args) < 2 and not kwargs and not is_chain
-        if name not in IN_PLACE or not is_plain:
+        text = IN_PLACE.get(name, "")
+        is_plain = len(args) < 2 or "{settings}" in text
+        if not text or not is_plain or kwargs or is_chain:
             reason = f"{name} while the network is created: x[...] = ... of NumPy"
             self.program.needs_hand(self.where(call), reason)
             return updated
-        text = IN_PLACE[name].format(x=code(array), a=joined(args))
+        settings = "".join(f"{one}, " for one in args)
+        text = text.format(x=code(array), a=joined(args), settings=settings)
         line: Any = cst.parse_statement(text)
         return line.body[0]
 

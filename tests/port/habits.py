@@ -426,6 +426,12 @@ class Filled(nn.Module):
         return self.fc(x * self.steps) + self.share
 
 
+def drawn_evenly(tensor):
+    bound = tensor.shape[-1] ** -0.5
+    tensor.uniform_(-bound, bound)
+    return tensor
+
+
 class Offsets(nn.Module):
     """Tables are filled, taken apart and limited while the network is created."""
 
@@ -442,9 +448,14 @@ class Offsets(nn.Module):
         self.register_buffer("start", torch.ones(size * size).zero_())
         self.register_buffer("others", ~torch.eye(size * size, dtype=torch.bool))
         self.fc = nn.Linear(dim, size * size)
+        self.projection = nn.Parameter(drawn_evenly(torch.zeros(dim, dim)))
 
     def forward(self, x):
-        y = self.fc(x * self.scale) * self.rows + self.columns + self.start
+        y = (
+            self.fc(x @ self.projection * self.scale) * self.rows
+            + self.columns
+            + self.start
+        )
         scores = y[:, :, None] * y[:, None]
         itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
         scores = scores.masked_fill(itself, -torch.finfo(scores.dtype).max)
