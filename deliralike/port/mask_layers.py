@@ -12,6 +12,7 @@ import libcst as cst
 from libcst import matchers as m
 
 from deliralike.port.calls import START, NeedsHand, call_of_nn, with_statements
+from deliralike.port.custom_gradients import in_small_letters
 
 _ZERO = re.compile(r"0(\.0*)?")
 _IN_TRAINING = re.compile(r"\(?(?P<rate>.+) if self\.training else 0(\.0*)?\)?")
@@ -77,8 +78,7 @@ class MaskLayers:
 
     def of_noise(self, layer: str) -> str:
         """A layer that draws noise: one for each place in the source."""
-        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", layer).lower()  # normal_noise
-        return self._new(name, call_of_nn(layer))
+        return self._new(in_small_letters(layer), call_of_nn(layer))
 
     def _shared(self, name: str, created: str) -> str:
         """The source of a layer, the same one for all that would be created in the same way."""

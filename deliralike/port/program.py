@@ -12,6 +12,7 @@ import libcst as cst
 
 from deliralike.nn.layers import LAYERS
 from deliralike.port.calls import NN, code
+from deliralike.port.custom_gradients import in_small_letters, plain_function
 from deliralike.port.finishing import finished, names_used, static_methods
 from deliralike.port.late_sizes import LateSizes
 from deliralike.port.observing import FORWARD
@@ -126,6 +127,21 @@ class Program(Remarks):
         else:
             self._put(self.names[where], source, name, node)
         return self.names[where]
+
+    def need_computed(self, cls: type) -> str:
+        """Port what a function with a gradient of its own computes, and return its name."""
+        module, name = cls.__module__, cls.__qualname__
+        where = (module, name, "forward")
+        if where in self.names:
+            return self.names[where]
+        called = self.names[where] = self._free(in_small_letters(name))
+        source = module_source(module)
+        _, forward = source.definition(f"{name}.forward")
+        rewriter = Rewriter(self, source)
+        rewriter.path, rewriter.class_name = [name], name
+        node: Any = forward.visit(rewriter)  # type: ignore[union-attr]
+        self._put(called, source, name, plain_function(node))
+        return called
 
     def _free(self, name: str) -> str:
         """A name that no definition has yet."""

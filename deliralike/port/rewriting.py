@@ -43,10 +43,6 @@ _CALLED_IN_FUNCTION = (
     "self.backend.numpy(net(self.backend.prepare(x, net)))"
 )
 _APPLY = pattern("FUNCTION.apply")
-_OWN_GRADIENT = (
-    "a function with a gradient of its own: call a plain function that computes its forward, whose "
-    "gradient is derived"
-)
 _TRAINING = "self.training"
 _ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
@@ -56,7 +52,7 @@ class Rewriter(StatementRewriter):
 
     def visit_Call(self, node: cst.Call) -> bool:
         is_layer = self.original.layer_of(self.source.meaning(node.func)) is not None
-        if is_layer or self._has_own_gradient(node):
+        if is_layer or self._applies(node):
             self.passed_by.add(node.func)
         return self.choice(node) is MISSING
 
@@ -82,8 +78,8 @@ class Rewriter(StatementRewriter):
             return self.parsed(self.parameter())
         if m.matches(original, _ASKS_FOR_ATTRIBUTE):
             return self._attribute_asked_for(original, updated)
-        if self._has_own_gradient(original):
-            raise NeedsHand(_OWN_GRADIENT)
+        if self._applies(original):
+            return self._applied(original, updated)
         return self._other_call(original, updated)
 
     def _other_call(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
@@ -276,12 +272,20 @@ class Rewriter(StatementRewriter):
         x = [given.pop(name) for name in ("query", "key", "value")]
         return self.parsed(call_of_nn(call.name, *x, **given))
 
-    def _has_own_gradient(self, call: cst.Call) -> bool:
+    def _applies(self, call: cst.Call) -> bool:
         """Whether it is ``Function.apply(x)`` of a function with a gradient of its own."""
         if not m.matches(call.func, _APPLY):
             return False
         cls = self.source.meaning(call.func.value)  # type: ignore[attr-defined]
         return self.framework.has_custom_gradient(cls)
+
+    def _applied(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
+        """Its gradient is that of what it computes."""
+        cls: Any = self.source.meaning(original.func.value)  # type: ignore[attr-defined]
+        name = self.program.need_computed(cls)
+        why = f"{cls.__name__}.backward: the gradient is derived from forward"
+        self.program.specialise(self.where(original), why)
+        return updated.with_changes(func=cst.Name(name))
 
     def _constant_of(self, original: cst.Call, updated: cst.Call) -> cst.BaseExpression:
         """An array of NumPy that a function gives, as one of the backend."""

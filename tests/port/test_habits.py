@@ -25,6 +25,7 @@ CASES = {
     "reporting": (habits.Reporting, numbers(3, 4, 6)),
     "counting": (habits.Counting, numbers(3, 6)),
     "listed": (habits.Listed, numbers(3, 5)),
+    "swishing": (habits.Swishing, numbers(3, 5)),
     "tabled": (habits.Tabled, numbers(3, 5, 4)),
     "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
@@ -92,11 +93,13 @@ def test_layers_in_a_private_list_are_those_of_the_names(backend):
     assert not backends.get(backend).numpy(network(*inputs)).any()
 
 
-def test_a_function_with_a_gradient_of_its_own_needs_a_hand():
-    (hand,) = port(habits.Reversing, numbers(3, 5)).hands
-    lines = Path(habits.__file__).read_text().splitlines()
-    number = next(at for at, line in enumerate(lines, 1) if ".apply(self" in line)
-    assert f"habits.py:{number}: a function with a gradient of its own" in str(hand)
+@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
+def test_a_gradient_that_is_no_derivative_is_a_difference(backend):
+    found = port(habits.Reversing, numbers(3, 5))
+    assert "ReverseFunction.backward" in "\n".join(map(str, found.left_out))
+    proof = found.prove(backend)
+    assert proof.diverges, proof.headline
+    assert not any("output" in one.what for one in proof.level("L1").findings)
 
 
 def test_windows_of_an_axis_need_a_hand():
