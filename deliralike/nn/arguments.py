@@ -13,6 +13,7 @@ import numpy as np
 
 from deliralike.errors import DeliralikeError, DtypeError, OperationError
 from deliralike.nn.checks import SHORT_TYPES, is_floating, is_whole, type_name, where
+from deliralike.nn.geometry import expanded
 from deliralike.nn.means import with_denominator_of
 
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
@@ -383,6 +384,13 @@ def _rank(x: Any) -> int:
     return 2 * is_floating(x) + is_whole(x)
 
 
+def _spread(nn: Any, name: str, args: tuple) -> tuple:
+    if len(args) != 2:
+        return args
+    x, shape = args
+    return x, expanded(x.shape, shape)
+
+
 _NAMES: dict[Rule, str] = {
     _real: """
         exp expm1 exp2 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh
@@ -405,6 +413,7 @@ _NAMES: dict[Rule, str] = {
     _joined: "concatenate stack",
     _choice: "where",
     _summed: "einsum",
+    _spread: "broadcast_to",
 }
 _RULES: dict[str, Rule] = {}
 for _rule, _names in _NAMES.items():

@@ -72,6 +72,20 @@ def steps(value: Sizes, n: int, name: str) -> Shape:
     return per_axis(value, n, name, least=1)
 
 
+def expanded(sizes: Sequence[int], shape: Sequence[int]) -> Shape:
+    """Return a shape to broadcast to, with the size of an axis in the place of its -1.
+
+    Example:
+        >>> expanded((3, 1), (2, -1, 4))
+        (2, 3, 4)
+    """
+    added = len(shape) - len(sizes)
+    known = (*shape[:added], *sizes)
+    return tuple(
+        old if size == -1 else size for old, size in zip(known, shape, strict=False)
+    )
+
+
 def conv_padding(
     padding: int | str | Sequence[int],
     kernel: Sequence[int],

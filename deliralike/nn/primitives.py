@@ -250,7 +250,10 @@ class Primitives(ABC):
 
     @abstractmethod
     def broadcast_to(self, x: Array, shape: Sequence[int]) -> Array:
-        """Repeat along axes of length one, and along new leading axes, to a shape."""
+        """Repeat along axes of length one, and along new leading axes, to a shape.
+
+        -1 stands for the size that an axis has.
+        """
 
     @abstractmethod
     def concatenate(self, arrays: Sequence[Array], dim: int = 0) -> Array:

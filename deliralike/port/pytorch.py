@@ -122,19 +122,6 @@ for _layer, _function, _settings in (
 # -------------------------------------------------------------------------------------------------
 
 
-def _expand(call: Call) -> str:
-    sizes = elements(call.many())
-    if sizes is None:
-        return call_of_nn("broadcast_to", call.x, call.many())
-    if any(size.startswith("*") for size in sizes):
-        raise NeedsHand("expand: write nn.broadcast_to(x, shape) with all sizes")
-    added = len(sizes) - call.value.ndim
-    for axis, size in enumerate(sizes):
-        if size == "-1":
-            sizes[axis] = f"{call.x}.shape[{axis - added}]"
-    return call_of_nn("broadcast_to", call.x, tuple_of(sizes))
-
-
 _CONVERSIONS = (
     *("to", "type", "type_as", "float", "double", "half"),
     *("long", "int", "bool"),
@@ -349,6 +336,19 @@ def _np_range(call: Call) -> str:
     if call.numpy_type == "float":
         kwargs["dtype"] = "float"
     return f"np.arange({joined(call.args, kwargs)})"
+
+
+def _np_expand(call: Call) -> str:
+    sizes = elements(call.many())
+    if sizes is None:
+        return f"np.broadcast_to({call.x}, {call.many()})"
+    if any(size.startswith("*") for size in sizes):
+        raise NeedsHand("expand: write np.broadcast_to(x, shape) with all sizes")
+    added = len(sizes) - call.value.ndim
+    for axis, size in enumerate(sizes):
+        if size == "-1":
+            sizes[axis] = f"{call.x}.shape[{axis - added}]"
+    return f"np.broadcast_to({call.x}, {tuple_of(sizes)})"
 
 
 def _np_eye(call: Call) -> str:
@@ -578,7 +578,7 @@ class PyTorchCalls(Framework):
         "repeat": "nn.tile({x}, {many})",
         "tile": "nn.tile({x}, {many})",
         "flip": "nn.flip({x}, {many})",
-        "expand": _expand,
+        "expand": "nn.broadcast_to({x}, {many})",
         "expand_as": "nn.broadcast_to({x}, {a}.shape)",
         "sum": _accumulated,
         "cumsum": _accumulated,
@@ -673,7 +673,7 @@ class PyTorchCalls(Framework):
         "permute": "{x}.transpose({args})",
         "transpose": "np.swapaxes({x}, {args})",
         "t": "{x}.T",
-        "expand": lambda call: _expand(call).replace(NN, "np"),
+        "expand": _np_expand,
         "unsqueeze": _np("expand_dims"),
         "repeat": "np.tile({x}, {many})",
         "flatten": _np_flat,

@@ -87,6 +87,18 @@ def test_elements_that_are_not_there_and_values_that_do_not_fit_are_refused(
         network.nn.set_at(x, index, value)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_minus_one_keeps_the_size_of_an_axis(name):
+    x = np.arange(6.0).reshape(3, 1, 2)
+    backend, network = get(name), hold(name)
+    (given,) = backend.prepare((x,), network)
+    found = backend.numpy(network.nn.broadcast_to(given, (4, -1, 5, -1)))
+    np.testing.assert_array_equal(found, np.broadcast_to(x, (4, 3, 5, 2)))
+    for shape in ((-1, 3, 1, 2), (3, 2)):
+        with pytest.raises(DeliralikeError, match="broadcast_to: cannot be computed"):
+            network.nn.broadcast_to(given, shape)
+
+
 @pytest.mark.parametrize("sizes", [(), (2, 3)])
 @pytest.mark.parametrize("name", NAMES)
 def test_pixels_are_shuffled_whatever_axes_come_before_them(name, sizes):

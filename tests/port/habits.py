@@ -455,6 +455,13 @@ def drawn_evenly(tensor):
     return tensor
 
 
+def expanded_along(x, dim, count):
+    x = x.unsqueeze(dim)
+    sizes = [-1] * len(x.shape)
+    sizes[dim] = count
+    return x.expand(*sizes)
+
+
 class Offsets(nn.Module):
     """Tables are filled, taken apart and limited while the network is created."""
 
@@ -479,7 +486,7 @@ class Offsets(nn.Module):
             + self.columns
             + self.start
         )
-        scores = y[:, :, None] * y[:, None]
+        scores = expanded_along(y, 1, y.shape[-1]) * y[:, :, None]
         itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
         scores = scores.masked_fill(itself, -torch.finfo(scores.dtype).max)
         return scores.softmax(-1) @ self.others.to(x.dtype) + y[:, None]

@@ -23,7 +23,7 @@ class _Windows(Network):
     padding_mode: str
     output_padding: Shape
 
-    def _take(self, settings: dict, weight_shape: Shape, bias: bool) -> None:
+    def _take(self, settings: dict, weight_shape: Shape, bias: bool | None) -> None:
         for name, value in settings.items():
             setattr(self, name, value)
         start = fan_in_uniform(math.prod(weight_shape[1:]))
@@ -78,7 +78,7 @@ class _Conv(_Windows):
         padding: Sizes | str = 0,
         dilation: Sizes = 1,
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = True,
         padding_mode: str = "zeros",
     ) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Conv(_Windows):
         padding: Sizes | str = 0,
         dilation: Sizes = 1,
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = True,
         padding_mode: str = "zeros",
     ) -> dict:
         modes = ("zeros", *geometry.PADDING_INDEX)
@@ -153,7 +153,7 @@ class _ConvTranspose(_Windows):
         padding: Sizes = 0,
         output_padding: Sizes = 0,
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
     ) -> None:
@@ -186,7 +186,7 @@ class _ConvTranspose(_Windows):
         padding: Sizes = 0,
         output_padding: Sizes = 0,
         groups: int = 1,
-        bias: bool = True,
+        bias: bool | None = True,
         dilation: Sizes = 1,
         padding_mode: str = "zeros",
     ) -> dict:

@@ -20,7 +20,9 @@ class Linear(Network):
         ``(..., in_features)`` gives ``(..., out_features)``.
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool | None = True
+    ) -> None:
         super().__init__()
         self.check_settings(in_features, out_features)
         self.in_features = in_features
@@ -31,7 +33,7 @@ class Linear(Network):
 
     @classmethod
     def check_settings(
-        cls, in_features: int, out_features: int, bias: bool = True
+        cls, in_features: int, out_features: int, bias: bool | None = True
     ) -> None:
         checks.positive(in_features, "in_features", "Linear")
         checks.positive(out_features, "out_features", "Linear")
@@ -182,7 +184,11 @@ class Bilinear(Network):
     """
 
     def __init__(
-        self, in1_features: int, in2_features: int, out_features: int, bias: bool = True
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool | None = True,
     ) -> None:
         super().__init__()
         for name, value in {

@@ -16,7 +16,9 @@ from deliralike.parallel.replicas.context import current as current_replica
 
 
 class _Norm(Network):
-    def _add_parameters(self, shape: Shape, has_scale: bool, has_shift: bool) -> None:
+    def _add_parameters(
+        self, shape: Shape, has_scale: bool, has_shift: bool | None
+    ) -> None:
         self.weight = self.nn.Parameter(shape, ONES) if has_scale else None
         self.bias = self.nn.Parameter(shape, ZEROS) if has_shift else None
 
@@ -33,7 +35,7 @@ class _RunningNorm(_Norm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        bias: bool = True,
+        bias: bool | None = True,
     ) -> None:
         super().__init__()
         self.check_settings(num_features, eps)
@@ -257,7 +259,7 @@ class LayerNorm(_Norm):
         normalized_shape: int | Sequence[int],
         eps: float = 1e-5,
         elementwise_affine: bool = True,
-        bias: bool = True,
+        bias: bool | None = True,
     ) -> None:
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
