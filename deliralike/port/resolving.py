@@ -49,6 +49,7 @@ class Source:
     def __init__(self, module: ModuleType, file: str, text: str) -> None:
         """Parse the text of a module's file."""
         self.module, self.file, self.text = module, file, text
+        self.lines = text.split("\n")
         self.is_installed = "-packages" in file
         self.wrapper = metadata.MetadataWrapper(cst.parse_module(self.text))
         self.tree = self.wrapper.module
@@ -148,14 +149,16 @@ class Source:
         return isinstance(parent, (cst.If, cst.ExceptHandler))
 
     def begin(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line and column at which a node begins."""
-        position = self.positions[node].start
-        return position.line, position.column
+        """Line and column at which a node begins, as in Python's own trees."""
+        return self._place(self.positions[node].start)
 
     def end(self, node: cst.CSTNode) -> tuple[int, int]:
-        """Line and column at which a node ends."""
-        position = self.positions[node].end
-        return position.line, position.column
+        """Line and column at which a node ends, as in Python's own trees."""
+        return self._place(self.positions[node].end)
+
+    def _place(self, position: metadata.CodePosition) -> tuple[int, int]:
+        before = self.lines[position.line - 1][: position.column]
+        return position.line, len(before.encode())  # Python counts the bytes of UTF-8
 
 
 @dataclass(frozen=True)

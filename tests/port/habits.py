@@ -488,7 +488,8 @@ class Offsets(nn.Module):
         )
         scores = expanded_along(y, 1, y.shape[-1]) * y[:, :, None]
         itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
-        scores = scores.masked_fill(itself, -torch.finfo(scores.dtype).max)
+        λ = torch.finfo(scores.dtype).max
+        scores = scores.masked_fill(itself, -λ).flatten(1).reshape(scores.shape)
         return scores.softmax(-1) @ self.others.to(x.dtype) + y[:, None]
 
 
