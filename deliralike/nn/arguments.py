@@ -384,7 +384,7 @@ def _rank(x: Any) -> int:
     return 2 * is_floating(x) + is_whole(x)
 
 
-def _spread(nn: Any, name: str, args: tuple) -> tuple:
+def _spread(_nn: Any, _name: str, args: tuple) -> tuple:
     if len(args) != 2:
         return args
     x, shape = args
