@@ -212,9 +212,9 @@ def port(network: Any, inputs: Any, *args: Any, **kwargs: Any) -> Port:
     Example:
         >>> import numpy as np
         >>> from torch import nn
-        >>> port(nn.Linear, (np.ones((2, 3), np.float32),), 3, 4)
+        >>> port(nn.Linear, (np.ones((2, 3), np.float32),), 3, 4)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear
+        deliralike.errors.SettingError: port: Linear is PyTorch's own: self.nn.Linear; ...
     """
     if isinstance(inputs, Mapping):
         inputs = dict(inputs)
@@ -288,7 +288,8 @@ def _check(cls: type, framework: Framework) -> None:
     module = cls.__module__
     if framework.owns(module):
         raise SettingError(
-            f"port: {cls.__name__} is {framework.title}'s own: self.nn.{cls.__name__}"
+            f"port: {cls.__name__} is {framework.title}'s own: self.nn.{cls.__name__}; around "
+            "blocks of yours write a class whose forward calls it"
         )
     if cls.__qualname__.partition(".")[0] not in vars(sys.modules.get(module, object)):
         raise SettingError(

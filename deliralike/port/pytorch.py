@@ -654,6 +654,7 @@ class PyTorchCalls(Framework):
         "unsqueeze": _np("expand_dims"),
         "flatten": _np_flat,
         "unbind": "input dim=0 -> np.moveaxis({input}, {dim}, 0)",
+        "cdist": "x1 x2 -> np.linalg.norm({x1}[..., None, :] - {x2}[..., None, :, :], axis=-1)",
         "clamp": "input min=None max=None -> np.clip({input}, {min}, {max})",
         "randn": "np.random.standard_normal({many})",
         "rand": "np.random.random({many})",

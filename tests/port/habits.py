@@ -476,6 +476,9 @@ class Offsets(nn.Module):
         self.register_buffer("rows", (rows - 1).clamp(min=-radius, max=0.5))
         self.register_buffer("columns", torch.clamp(later, max=radius))
         self.register_buffer("start", torch.ones(size * size).zero_())
+        places = torch.stack((rows, columns), dim=-1)
+        near = torch.cdist(places, places) < 1.5
+        self.register_buffer("near", near)
         self.register_buffer("others", ~torch.eye(size * size, dtype=torch.bool))
         self.fc = nn.Linear(dim, size * size)
         self.projection = nn.Parameter(drawn_evenly(torch.zeros(dim, dim)))
@@ -490,7 +493,8 @@ class Offsets(nn.Module):
         itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
         λ = torch.finfo(scores.dtype).max
         scores = scores.masked_fill(itself, -λ).flatten(1).reshape(scores.shape)
-        return scores.softmax(-1) @ self.others.to(x.dtype) + y[:, None]
+        scores = scores.softmax(-1) * self.near
+        return scores @ self.others.to(x.dtype) + y[:, None]
 
 
 class Encoder(nn.Module):
