@@ -1,7 +1,7 @@
 """Batch, instance, group and layer normalisation."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.arguments import in_float32
+from deliralike.nn.layers.function_layers import FunctionLayer, function_layers
 from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
@@ -305,24 +306,10 @@ class RMSNorm(Network):
         return self.nn.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
-class LocalResponseNorm(Network):
-    """Division by a power of the mean square of `size` neighbouring channels."""
-
-    def __init__(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.size = checks.positive(size, "size", "LocalResponseNorm")
-        self.alpha = alpha
-        self.beta = beta
-        self.k = k
-
-    def forward(self, x):
-        return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+_FUNCTIONS = {"LocalResponseNorm": "local_response_norm size alpha beta k"}
+globals().update(function_layers(FunctionLayer, __name__, _FUNCTIONS))
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> Shape:
-    sizes: Any = normalized_shape
-    if not isinstance(sizes, Iterable):
-        sizes = (sizes,)
+    sizes = geometry.for_each(normalized_shape, 1)
     return geometry.steps(sizes, len(sizes), "normalized_shape")
