@@ -61,6 +61,13 @@ class _RunningNorm(_Norm):
         """The weight of a batch's own statistics among the running ones."""
         raise NotImplementedError
 
+    def replica(self):
+        """The replica that runs this layer if it shares its statistics, else None."""
+        here = current_replica()
+        if here is None or here.count <= 1:
+            return None
+        return here if here.synchronised else None
+
     def _by_running_statistics(self, x):
         return self.nn.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
@@ -101,13 +108,6 @@ class _BatchNorm(_RunningNorm):
         if self.track_running_stats and self.training:
             self._update(mean, var, count)
         return y
-
-    def replica(self):
-        """The replica that runs this layer if it shares its statistics, else None."""
-        here = current_replica()
-        if here is None or here.count <= 1:
-            return None
-        return here if here.synchronised else None
 
     def over_replicas(self, x, here):
         settings = (self.weight, self.bias, self.eps, here, checks.where(self))
@@ -186,10 +186,21 @@ class _InstanceNorm(_RunningNorm):
         if self.track_running_stats:
             checks.several_values(self, x)
             dims = tuple(range(2, x.ndim))
-            mean = nn.mean(nn.mean(x, dims), 0)
-            var = nn.mean(nn.var(x, dims, correction=0), 0)
+            statistics = nn.stack([nn.mean(x, dims), nn.var(x, dims, correction=0)])
+            mean, var = self._mean_of_samples(statistics)
             self._update(mean, var, count)
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
+
+    def _mean_of_samples(self, values):
+        """The mean over axis 1, the samples, and over those of all replicas that share them."""
+        total = self.nn.sum(self.nn.stop_gradient(values), 1)
+        count = values.shape[1]
+        here = self.replica()
+        if here is not None:
+            what = checks.where(self)
+            count = sum(here.exchange(f"{what}: the number of samples", count))
+            total = here.all_sum(total, topic=f"{what}: a sum")
+        return total / count
 
 
 class InstanceNorm1d(_InstanceNorm):
