@@ -268,14 +268,13 @@ def _compared(nn: Any, name: str, args: tuple) -> tuple:
     return x, other, *rest
 
 
-def _number_pair(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_pair`, without truth values."""
-    return _numbers(nn, name, _pair(nn, name, args))
+def _both(first: Rule, second: Rule) -> Rule:
+    """Return two rules as one, of which the second takes what the first returns."""
 
+    def rule(nn: Any, name: str, args: tuple) -> tuple:
+        return second(nn, name, first(nn, name, args))
 
-def _real_pair(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_pair`, of floating numbers."""
-    return _real(nn, name, _pair(nn, name, args))
+    return rule
 
 
 def _joined(nn: Any, name: str, args: tuple) -> tuple:
@@ -308,14 +307,10 @@ def _several(nn: Any, name: str, args: tuple) -> tuple:
     return x, *others
 
 
-def _real_several(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_several`, of floating numbers."""
-    return _real(nn, name, _several(nn, name, args))
-
-
-def _number_several(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_several`, without truth values."""
-    return _numbers(nn, name, _several(nn, name, args))
+_number_pair = _both(_pair, _numbers)
+_real_pair = _both(_pair, _real)
+_number_several = _both(_several, _numbers)
+_real_several = _both(_several, _real)
 
 
 def _summed(nn: Any, name: str, args: tuple) -> tuple:
