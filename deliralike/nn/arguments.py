@@ -7,6 +7,7 @@ of the lesser type is converted. What a framework refuses itself is said with th
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,16 @@ Rule = Callable[[Any, str, tuple], tuple]
 def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a vocabulary that looks at its arguments, and names itself in errors."""
     rule = _RULES.get(name)
+    _, *names = signature(function).parameters
 
     @wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             if rule is not None:
+                for argument in names[len(args) :]:
+                    if argument not in kwargs:
+                        break
+                    args = (*args, kwargs.pop(argument))
                 args = rule(self, name, args)
             return function(self, *args, **kwargs)
         except Exception as error:
@@ -391,6 +397,7 @@ _NAMES: dict[Rule, str] = {
     _numbers: """
         neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk clamp kthvalue
         median amax amin argmax argmin diff nan_to_num scatter scatter_add index_add index_copy
+        max_pool adaptive_max_pool
         """,
     _compared: "eq ne lt le gt ge isclose",
     _number_pair: "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron",
