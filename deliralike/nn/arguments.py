@@ -7,6 +7,7 @@ of the lesser type is converted. What a framework refuses itself is said with th
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -36,11 +37,16 @@ Rule = Callable[[Any, str, tuple], tuple]
 def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a vocabulary that looks at its arguments, and names itself in errors."""
     rule = _RULES.get(name)
+    _, *names = signature(function).parameters
 
     @wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             if rule is not None:
+                for argument in names[len(args) :]:
+                    if argument not in kwargs:
+                        break
+                    args = (*args, kwargs.pop(argument))
                 args = rule(self, name, args)
             return function(self, *args, **kwargs)
         except Exception as error:
@@ -269,14 +275,13 @@ def _compared(nn: Any, name: str, args: tuple) -> tuple:
     return x, other, *rest
 
 
-def _number_pair(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_pair`, without truth values."""
-    return _numbers(nn, name, _pair(nn, name, args))
+def _both(first: Rule, second: Rule) -> Rule:
+    """Return two rules as one, of which the second takes what the first returns."""
 
+    def rule(nn: Any, name: str, args: tuple) -> tuple:
+        return second(nn, name, first(nn, name, args))
 
-def _real_pair(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_pair`, of floating numbers."""
-    return _real(nn, name, _pair(nn, name, args))
+    return rule
 
 
 def _joined(nn: Any, name: str, args: tuple) -> tuple:
@@ -309,14 +314,10 @@ def _several(nn: Any, name: str, args: tuple) -> tuple:
     return x, *others
 
 
-def _real_several(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_several`, of floating numbers."""
-    return _real(nn, name, _several(nn, name, args))
-
-
-def _number_several(nn: Any, name: str, args: tuple) -> tuple:
-    """As `_several`, without truth values."""
-    return _numbers(nn, name, _several(nn, name, args))
+_number_pair = _both(_pair, _numbers)
+_real_pair = _both(_pair, _real)
+_number_several = _both(_several, _numbers)
+_real_several = _both(_several, _real)
 
 
 def _summed(nn: Any, name: str, args: tuple) -> tuple:
@@ -404,6 +405,7 @@ _NAMES: dict[Rule, str] = {
     _numbers: """
         neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk clamp kthvalue
         median amax amin argmax argmin diff nan_to_num scatter scatter_add index_add index_copy
+        max_pool adaptive_max_pool
         """,
     _compared: "eq ne lt le gt ge isclose",
     _number_pair: "add sub mul div floor_divide remainder fmod pow maximum minimum outer kron",

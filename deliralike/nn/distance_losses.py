@@ -27,10 +27,10 @@ class DistanceLosses(Losses):
         self._same_shape("smooth_l1_loss", x, target)
         if beta < 0:
             raise SettingError(f"smooth_l1_loss: beta={beta!r} must not be negative")
-        distance = self.abs(x - target)
+        difference = x - target
         if beta == 0:
-            return self._reduce(distance, reduction)
-        return self._reduce(self._smoothed(distance, beta), reduction)
+            return self._reduce(self.abs(difference), reduction)
+        return self._reduce(self._smoothed(difference, beta), reduction)
 
     def huber_loss(
         self,
@@ -47,12 +47,13 @@ class DistanceLosses(Losses):
         self._same_shape("huber_loss", x, target)
         if delta <= 0:
             raise SettingError(f"huber_loss: delta={delta!r} must be above 0")
-        loss = delta * self._smoothed(self.abs(x - target), delta)
+        loss = delta * self._smoothed(x - target, delta)
         return self._reduce(loss, reduction, weight)
 
-    def _smoothed(self, distance: Array, beta: float) -> Array:
+    def _smoothed(self, difference: Array, beta: float) -> Array:
+        distance = self.abs(difference)
         is_near = distance < beta
-        near = self.where(is_near, distance, 0.0)  # whose square does not overflow
+        near = self.where(is_near, difference, 0.0)  # whose square does not overflow
         return self.where(is_near, 0.5 * near * near / beta, distance - 0.5 * beta)
 
     def poisson_nll_loss(

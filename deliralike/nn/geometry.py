@@ -31,7 +31,7 @@ def per_axis(value: Sizes, n: int, name: str, least: int | None = None) -> Shape
         >>> per_axis(3, 2, "kernel_size"), per_axis([3], 2, "kernel_size")
         ((3, 3), (3, 3))
     """
-    values = _for_each(value, n)
+    values = for_each(value, n)
     if len(values) != n:
         raise SettingError(
             f"{name}={value!r} has {len(values)} numbers; wanted one, or one for each of {n} axes"
@@ -52,14 +52,14 @@ def output_sizes(value: int | Sequence[int | None] | None, sizes: Shape) -> Shap
         >>> output_sizes((None, 7), (5, 5))
         (5, 7)
     """
-    values = _for_each(value, len(sizes))
+    values = for_each(value, len(sizes))
     if len(values) == len(sizes):
         pairs = zip(values, sizes, strict=True)
         values = tuple(old if new is None else new for new, old in pairs)
     return per_axis(values, len(sizes), "output_size", least=1)
 
 
-def _for_each(value: Any, n: int) -> tuple[Any, ...]:
+def for_each(value: Any, n: int) -> tuple[Any, ...]:
     """Return the values of a setting; one for each of `n` axes where there is one for all."""
     values = tuple(value) if isinstance(value, Iterable) else (value,)
     if len(values) == 1:

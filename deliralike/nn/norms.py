@@ -214,6 +214,7 @@ class Norms(Reductions):
         Shapes:
             ``(batch, channels, ...)``
         """
+        checks.positive(size, "size", "local_response_norm")
         rest = math.prod(x.shape[2:])
         squares = self.reshape(x * x, (x.shape[0], 1, x.shape[1], rest))
         pads = ((size // 2, (size - 1) // 2), (0, 0))

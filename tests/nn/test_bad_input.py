@@ -10,6 +10,7 @@ import pytest
 from deliralike import backends
 from deliralike.errors import (
     ArgumentError,
+    DtypeError,
     IndexRangeError,
     OperationError,
     SettingError,
@@ -282,6 +283,15 @@ def test_an_input_that_is_no_array_is_refused_with_the_path_of_the_layer(name):
         message = re.escape(f"{layer} at '{path}': cannot be computed of {given}")
         refused[label] = refusal(call, OperationError, message)
     assert not mistakes(refused)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("layer", ["Sigmoid", "Tanh", "Softsign", "Hardtanh"])
+def test_whole_numbers_are_not_activated(name, layer):
+    network = hold(name, layer)
+    (x,) = network.backend.prepare((np.array([1, 2]),), network)
+    with pytest.raises(DtypeError, match="int.*, wanted floating numbers"):
+        network.layer(x)
 
 
 @pytest.mark.parametrize("name", NAMES)

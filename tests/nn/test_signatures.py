@@ -8,7 +8,7 @@ import torch
 
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import NAMES, FunctionCase, agree_all, get, normal
 
 FUNCTIONS = [
     name
@@ -110,3 +110,18 @@ def test_defaults_are_those_of_pytorch():
                     others.add((name, key))
     assert others == OTHER_DEFAULTS
     assert compared > 590
+
+
+NAMED = {
+    "relu": (lambda nn, x: nn.relu(x=x), lambda x: torch.relu(x)),
+    "sub": (lambda nn, x: nn.sub(x, other=x * 2.0), lambda x: -x),
+    "softmax": (lambda nn, x: nn.softmax(dim=0, x=x), lambda x: torch.softmax(x, 0)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arrays_may_be_given_by_name(name):
+    cases = {}
+    for label, (ours, theirs) in NAMED.items():
+        cases[label] = FunctionCase(ours, theirs, [normal(0, 3)])
+    agree_all(name, cases)

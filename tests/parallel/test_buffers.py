@@ -216,3 +216,32 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(
 def loaded(network, state):
     network.load_neutral_state(state)
     return network
+
+
+# Instance normalisation
+# -----------------------------------------------------------------------------
+
+
+class InstanceNorm(Network):
+    """Instance normalisation alone, with running statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = self.nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def test_running_statistics_of_instances_are_those_of_the_whole_batch(backend):
+    settings = {"buffers": "sync"}
+    network = replicated(backend, 2, network=InstanceNorm, settings=settings).train()
+    batches = [RNG.normal(1.0, 2.0, (5, 3, 4)) for _ in range(2)]  # shares of 3 and 2
+    mean, var = np.zeros(3), np.ones(3)
+    for x in batches:
+        run(network, x)
+        mean = 0.9 * mean + 0.1 * x.mean(2).mean(0)
+        var = 0.9 * var + 0.1 * x.var(2, ddof=1).mean(0)
+    state = network.neutral_state()
+    np.testing.assert_allclose(state["norm.running_mean"], mean, rtol=1e-12)
+    np.testing.assert_allclose(state["norm.running_var"], var, rtol=1e-12)

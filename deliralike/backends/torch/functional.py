@@ -1,5 +1,6 @@
 """The functions of `nn` on tensors: PyTorch's own wherever it has one."""
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
@@ -177,8 +178,10 @@ class TorchFunctions(Functions):
     sigmoid = of_one_array(torch.sigmoid)
 
     def exact_softplus(self, x):
-        # F.softplus is exact below 20 only
-        return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))
+        # The threshold is the last one before overflow; PyTorch's own, 20, is inexact. The second
+        # derivative of torch.logaddexp is NaN where exp overflows.
+        largest = math.log(torch.finfo(x.dtype).max)
+        return F.softplus(x, threshold=math.floor(largest))
 
     def relu(self, x, inplace=False):
         return F.relu(x)

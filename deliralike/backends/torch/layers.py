@@ -188,6 +188,14 @@ class _Plain(_Native):
     takes_options = False
 
 
+class _OfFloats(_Plain):
+    """A function of floating numbers; PyTorch takes whole ones, too, for some."""
+
+    def forward(self, x):
+        checks.floating(self, x)
+        return super().forward(x)
+
+
 class _Dropout(_Native):
     """PyTorch's dropout; in ``random.portable`` and in a replica, the dropout written once."""
 
@@ -225,8 +233,8 @@ def _native(base: type, name: str, **attributes: Any) -> type:
     return layer
 
 
-_PLAIN = (
-    "ReLU",
+_PLAIN = ("ReLU", "Identity", "ModuleList", "ModuleDict")
+_OF_FLOATS = (
     "ReLU6",
     "LeakyReLU",
     "ELU",
@@ -235,9 +243,6 @@ _PLAIN = (
     "Hardswish",
     "Sigmoid",
     "Tanh",
-    "Identity",
-    "ModuleList",
-    "ModuleDict",
     "SELU",
     "Mish",
     "LogSigmoid",
@@ -263,10 +268,8 @@ _OTHERS = {
     "LayerNorm": _LayerNorm,
     "PReLU": _PReLU,
 }
-NATIVE = {
-    name: _native(base, name)
-    for name, base in (dict.fromkeys(_PLAIN, _Plain) | _OTHERS).items()
-}
+_BASES = dict.fromkeys(_PLAIN, _Plain) | dict.fromkeys(_OF_FLOATS, _OfFloats) | _OTHERS
+NATIVE = {name: _native(base, name) for name, base in _BASES.items()}
 for _kind, _base in _OF_SEVERAL_RANKS.items():
     for _n in (1, 2, 3):
         NATIVE[f"{_kind}{_n}d"] = _native(_base, f"{_kind}{_n}d", n=_n)

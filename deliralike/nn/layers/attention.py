@@ -175,25 +175,21 @@ class MultiheadAttention(Network):
         """Keys, values and mask with the learned ones and those of zeros, where there are any."""
         nn = self.nn
         batch, heads, _, width = k.shape
-        more = []
+        keys, values = [k], [v]
         if self.bias_k is not None:
-            shape = (1, heads, 1, width)
-            more.append(
-                (nn.reshape(self.bias_k, shape), nn.reshape(self.bias_v, shape))
-            )
+            for rows, learned in ((keys, self.bias_k), (values, self.bias_v)):
+                row = nn.reshape(learned, (1, heads, 1, width))
+                rows.append(nn.broadcast_to(row, (batch, heads, 1, width)))
         if self.add_zero_attn:
-            zeros = nn.zeros((1, heads, 1, width), like=k)
-            more.append((zeros, zeros))
-        for key, value in more:
-            k = nn.concatenate(
-                [k, nn.broadcast_to(key, (batch, heads, 1, width))], dim=2
-            )
-            v = nn.concatenate(
-                [v, nn.broadcast_to(value, (batch, heads, 1, width))], dim=2
-            )
-            if bias is not None:
-                bias = nn.pad(bias, (0, 1))
-        return k, v, bias
+            zeros = nn.zeros((batch, heads, 1, width), like=k)
+            keys.append(zeros)
+            values.append(zeros)
+        more = len(keys) - 1
+        if more == 0:
+            return k, v, bias
+        if bias is not None:
+            bias = nn.pad(bias, (0, more))
+        return nn.concatenate(keys, dim=2), nn.concatenate(values, dim=2), bias
 
     def _bias(self, q, keys: int, attn_mask, key_padding_mask):
         """Both masks as one term of the scores; (batch or 1, heads or 1, queries or 1, keys)."""

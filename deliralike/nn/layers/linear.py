@@ -191,15 +191,9 @@ class Bilinear(Network):
         bias: bool | None = True,
     ) -> None:
         super().__init__()
-        for name, value in {
-            "in1_features": in1_features,
-            "in2_features": in2_features,
-        }.items():
-            checks.positive(value, name, "Bilinear")
-        checks.positive(out_features, "out_features", "Bilinear")
-        self.in1_features = in1_features
-        self.in2_features = in2_features
-        self.out_features = out_features
+        self.in1_features = checks.positive(in1_features, "in1_features", "Bilinear")
+        self.in2_features = checks.positive(in2_features, "in2_features", "Bilinear")
+        self.out_features = checks.positive(out_features, "out_features", "Bilinear")
         start = fan_in_uniform(in1_features)
         shape = (out_features, in1_features, in2_features)
         self.weight = self.nn.Parameter(shape, start)
@@ -211,25 +205,8 @@ class Bilinear(Network):
         return self.nn.bilinear(input1, input2, self.weight, self.bias)
 
 
-globals().update(
-    function_layers(
-        FunctionOfSeveral,
-        __name__,
-        {"CosineSimilarity": "cosine_similarity dim eps"},
-    )
-)
-
-
-class PairwiseDistance(Network):
-    """The p-norm of ``x1 - x2 + eps`` over the last axis."""
-
-    def __init__(
-        self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
-    ) -> None:
-        super().__init__()
-        self.norm = p
-        self.eps = eps
-        self.keepdim = keepdim
-
-    def forward(self, x1, x2):
-        return self.nn.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
+_DISTANCES = {
+    "CosineSimilarity": "cosine_similarity dim eps",
+    "PairwiseDistance": "pairwise_distance p eps keepdim",
+}
+globals().update(function_layers(FunctionOfSeveral, __name__, _DISTANCES))

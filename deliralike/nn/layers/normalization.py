@@ -1,7 +1,7 @@
 """Batch, instance, group and layer normalisation."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ from deliralike.errors import SettingError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
 from deliralike.nn.arguments import in_float32
+from deliralike.nn.layers.function_layers import FunctionLayer, function_layers
 from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
 
@@ -62,6 +63,13 @@ class _RunningNorm(_Norm):
         """The weight of a batch's own statistics among the running ones."""
         raise NotImplementedError
 
+    def replica(self):
+        """The replica that runs this layer if it shares its statistics, else None."""
+        here = current_replica()
+        if here is None or here.count <= 1:
+            return None
+        return here if here.synchronised else None
+
     def _by_running_statistics(self, x):
         return self.nn.batch_norm(
             x, self.running_mean, self.running_var, self.weight, self.bias, self.eps
@@ -102,13 +110,6 @@ class _BatchNorm(_RunningNorm):
         if self.track_running_stats and self.training:
             self._update(mean, var, count)
         return y
-
-    def replica(self):
-        """The replica that runs this layer if it shares its statistics, else None."""
-        here = current_replica()
-        if here is None or here.count <= 1:
-            return None
-        return here if here.synchronised else None
 
     def over_replicas(self, x, here):
         settings = (self.weight, self.bias, self.eps, here, checks.where(self))
@@ -187,10 +188,21 @@ class _InstanceNorm(_RunningNorm):
         if self.track_running_stats:
             checks.several_values(self, x)
             dims = tuple(range(2, x.ndim))
-            mean = nn.mean(nn.mean(x, dims), 0)
-            var = nn.mean(nn.var(x, dims, correction=0), 0)
+            statistics = nn.stack([nn.mean(x, dims), nn.var(x, dims, correction=0)])
+            mean, var = self._mean_of_samples(statistics)
             self._update(mean, var, count)
         return nn.group_norm(x, self.num_features, self.weight, self.bias, self.eps)
+
+    def _mean_of_samples(self, values):
+        """The mean over axis 1, the samples, and over those of all replicas that share them."""
+        total = self.nn.sum(self.nn.stop_gradient(values), 1)
+        count = values.shape[1]
+        here = self.replica()
+        if here is not None:
+            what = checks.where(self)
+            count = sum(here.exchange(f"{what}: the number of samples", count))
+            total = here.all_sum(total, topic=f"{what}: a sum")
+        return total / count
 
 
 class InstanceNorm1d(_InstanceNorm):
@@ -307,24 +319,10 @@ class RMSNorm(Network):
         return self.nn.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
-class LocalResponseNorm(Network):
-    """Division by a power of the mean square of `size` neighbouring channels."""
-
-    def __init__(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.size = checks.positive(size, "size", "LocalResponseNorm")
-        self.alpha = alpha
-        self.beta = beta
-        self.k = k
-
-    def forward(self, x):
-        return self.nn.local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+_FUNCTIONS = {"LocalResponseNorm": "local_response_norm size alpha beta k"}
+globals().update(function_layers(FunctionLayer, __name__, _FUNCTIONS))
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> Shape:
-    sizes: Any = normalized_shape
-    if not isinstance(sizes, Iterable):
-        sizes = (sizes,)
+    sizes = geometry.for_each(normalized_shape, 1)
     return geometry.steps(sizes, len(sizes), "normalized_shape")

@@ -1,44 +1,30 @@
 """Padding layers in 1 to 3 dimensions."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from deliralike.network.base import Network
-from deliralike.nn import checks
+from deliralike.nn import checks, geometry
 from deliralike.nn.geometry import Sizes
-from deliralike.nn.start import Shape
 
 
 class _Pad(Network):
     n: int
     mode: str
+    value = 0.0
 
     def __init__(self, padding: Sizes) -> None:
         super().__init__()
-        self.padding = _flat(padding, self.n)
+        self.padding = geometry.for_each(padding, 2 * self.n)
 
     def forward(self, x):
         checks.spatial_axes(self, x, self.n)
-        return self.nn.pad(x, self.padding, self.mode)
+        return self.nn.pad(x, self.padding, self.mode, self.value)
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
-
     def __init__(self, padding: Sizes, value: float) -> None:
         super().__init__(padding)
         self.value = value
-
-    def forward(self, x):
-        checks.spatial_axes(self, x, self.n)
-        return self.nn.pad(x, self.padding, "constant", self.value)
-
-
-def _flat(padding: Sizes, n: int) -> Shape:
-    """Return the numbers before and after each axis, from the last one on."""
-    if isinstance(padding, Iterable):
-        return tuple(padding)
-    return (padding,) * (2 * n)
 
 
 _MODES = {
@@ -55,15 +41,15 @@ _ORDER = (
 
 
 def _layers() -> dict[str, type]:
-    made = {}
+    layers = {}
     metaclass: Any = type(_Pad)
     for kind, (mode, what) in _MODES.items():
         for n, axes in _AXES.items():
             base = _ConstantPad if kind == "ConstantPad" else _Pad
             doc = f"{what}: ``(batch, channels, {axes})``.\n\nNumbers {_ORDER}."
             body = {"n": n, "mode": mode, "__doc__": doc, "__module__": __name__}
-            made[f"{kind}{n}d"] = metaclass(f"{kind}{n}d", (base,), body)
-    return made
+            layers[f"{kind}{n}d"] = metaclass(f"{kind}{n}d", (base,), body)
+    return layers
 
 
 globals().update(_layers())

@@ -264,26 +264,29 @@ Upsample: Any = function_layers(
 )["Upsample"]
 
 
-class UpsamplingNearest2d(Upsample):
+class _Upsampling2d(Upsample):
+    mode: str
+    align_corners: bool | None = None
+
+    def __init__(
+        self,
+        size: Sizes | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(size, scale_factor, self.mode, self.align_corners)
+
+
+class UpsamplingNearest2d(_Upsampling2d):
     """`Upsample` by nearest neighbours."""
 
-    def __init__(
-        self,
-        size: Sizes | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(size, scale_factor, "nearest")
+    mode = "nearest"
 
 
-class UpsamplingBilinear2d(Upsample):
+class UpsamplingBilinear2d(_Upsampling2d):
     """`Upsample` by bilinear interpolation with aligned corners."""
 
-    def __init__(
-        self,
-        size: Sizes | None = None,
-        scale_factor: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(size, scale_factor, "bilinear", align_corners=True)
+    mode = "bilinear"
+    align_corners = True
 
 
 class PixelShuffle(Network):

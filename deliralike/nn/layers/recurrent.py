@@ -143,8 +143,11 @@ class _Recurrent(Network):
             x = y
         return x, tuple(nn.stack(parts, dim=0) for parts in zip(*last, strict=True))
 
-    def _flip(self, x):
-        return self.nn.flip(x, 0)
+    def _run_whole(self, x, states: tuple) -> tuple[Any, tuple]:
+        """The outputs and the last states, of sequences that are valid to their ends."""
+        x, states = self._arrange(x, states)
+        y, states = self._run(x, states, lambda y: self.nn.flip(y, 0))
+        return self._restore(y), states
 
     def _dropped(self, x, dropout):
         """Apply dropout keyed by sample: the batch axis comes first while the mask is drawn."""
@@ -198,9 +201,7 @@ class LSTM(_Recurrent):
 
     def forward(self, x, state=None):
         given = (None, None) if state is None else tuple(state)
-        x, states = self._arrange(x, given)
-        y, states = self._run(x, states, self._flip)
-        return self._restore(y), states
+        return self._run_whole(x, given)
 
 
 class _OneState(_Recurrent):
@@ -209,9 +210,8 @@ class _OneState(_Recurrent):
     states = 1
 
     def forward(self, x, state=None):
-        x, states = self._arrange(x, (state,))
-        y, states = self._run(x, states, self._flip)
-        return self._restore(y), states[0]
+        y, states = self._run_whole(x, (state,))
+        return y, states[0]
 
 
 class RNN(_OneState):

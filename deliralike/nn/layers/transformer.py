@@ -57,13 +57,11 @@ class _TransformerLayer(Network):
         return norm(x + part(x))
 
     def _feed_forward(self, x):
-        hidden = self.dropout(self._activated(self.linear1(x)))
+        activate = self.activation
+        if not callable(activate):
+            activate = getattr(self.nn, activate)
+        hidden = self.dropout(activate(self.linear1(x)))
         return self.linear2(hidden)
-
-    def _activated(self, x):
-        if callable(self.activation):
-            return self.activation(x)
-        return getattr(self.nn, self.activation)(x)
 
 
 class TransformerEncoderLayer(_TransformerLayer):

@@ -61,8 +61,9 @@ class ReplicaSettings:
         output_device: The device on which outputs are gathered; the first one when None.
         dim: The axis that counts samples.
         buffers: The rule for buffers that the replicas changed: ``"root"`` keeps the root's,
-            ``"mean"`` averages them by share (whole numbers are the root's), ``"sync"`` takes batch
-            normalisation's statistics from the whole batch (other buffers are the root's).
+            ``"mean"`` averages them by share (whole numbers are the root's), ``"sync"`` takes the
+            statistics of batch and instance normalisation from the whole batch (other buffers are
+            the root's).
         scalars: How 0-d outputs are gathered: ``"stack"``, ``"mean"`` weighted by share, ``"sum"``.
         others: How outputs that are no arrays are gathered: ``"equal"`` demands the same of all,
             ``"list"`` lists them.
