@@ -15,7 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
+from deliralike.errors import (
+    BackendUnavailable,
+    WeightFileError,
+    WeightFileMissing,
+    reason,
+)
 from deliralike.terminal import log
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import AnyPath, refuse_hostile_archive, refuse_nul
@@ -272,9 +277,6 @@ def _explaining(path: Path, kind: str) -> Iterator[None]:
     except (WeightFileError, BackendUnavailable):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        if not reason:
-            reason = type(error).__name__
         raise WeightFileError(
-            f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}"
+            f"{path} looks like {kind} but cannot be read: {reason(error)}. Wanted {_wanted()}"
         ) from error
