@@ -338,16 +338,14 @@ def by_other_weights(match: Match) -> Match:
     ways: dict[str, set[bool]] = defaultdict(set)
     options = {}
     for index, pair in enumerate(match.names):
-        wanted = pair.reference[0].shape
-        came = pair.candidate[0].shape
-        source = pair.candidate[0].source
-        if len(wanted) != len(came) or role(source) != "weight":
+        mine, theirs = pair.reference[0], pair.candidate[0]
+        if len(mine.shape) != len(theirs.shape) or role(theirs.source) != "weight":
             continue
-        every = transforms(wanted, came)
+        every = transforms(mine.shape, theirs.shape)
         usual = [each for each in every if each.plain or each.turned]
         by_way = {each.turned: each for each in reversed(usual)}
         if len(by_way) == 1:
-            ways[last(source)].update(by_way)
+            ways[last(theirs.source)].update(by_way)
         if {pair.transform, *pair.layouts} <= set(every):
             options[index] = by_way
     pairs = list(match.names)
