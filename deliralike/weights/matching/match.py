@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import UnknownName, suggestion
+from deliralike.errors import UnknownName, listed, suggestion
 from deliralike.network.base import AbstractNetwork
 from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
@@ -112,10 +112,11 @@ class Match:
     @property
     def doubtful(self) -> str:
         """Which pairs are not certain, and what would settle it."""
-        pairs = []
-        for pair in self.ambiguous[:8]:
-            pairs.append(f"{shown(pair.reference)} as {shown(pair.candidate)}")
-        why = ", ".join(pairs) or "matched by names and shapes alone"
+        pairs = [
+            f"{shown(pair.reference)} as {shown(pair.candidate)}"
+            for pair in self.ambiguous
+        ]
+        why = listed(pairs, 8) or "matched by names and shapes alone"
         return (
             f"It is not certain which tensor is which, and no choice that was tried agrees: "
             f"{why}. Say which is which by "
