@@ -517,7 +517,7 @@ def test_without_torch_the_error_says_what_the_file_is_and_what_to_install(
         "pip install it",
         backends.known()["torch"].weight_files,
     )
-    monkeypatch.setitem(backends._OWN, "torch", missing)
+    monkeypatch.setitem(backends._SHIPPED, "torch", missing)
     with pytest.raises(
         BackendUnavailable,
         match=r"x\.pth is a PyTorch checkpoint: .*'no_such_package'.*pip install it",

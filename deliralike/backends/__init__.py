@@ -100,7 +100,7 @@ _FLAX_FILES = WeightFiles(
     order="",  # trees of JAX are sorted by name
     channels_last=True,
 )
-_OWN = {
+_SHIPPED = {
     "torch": Entry(
         "deliralike.backends.torch:BACKEND",
         ("torch",),
@@ -133,9 +133,9 @@ def known() -> dict[str, Entry]:
     """
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
     others = {
-        point.name: Entry(point.value) for point in points if point.name not in _OWN
+        point.name: Entry(point.value) for point in points if point.name not in _SHIPPED
     }
-    return _OWN | others
+    return _SHIPPED | others
 
 
 def available() -> list[str]:
@@ -167,7 +167,7 @@ def get(name: str) -> Backend:
             message says what to do and which backends are ready.
     """
     # Our own come first, without a search through the installed packages, which takes 20 ms.
-    entry = _OWN.get(name) or known().get(name)
+    entry = _SHIPPED.get(name) or known().get(name)
     if entry is None:
         raise BackendUnavailable(
             f"there is no backend {name!r}. {suggestion(name, known())}"
@@ -189,7 +189,7 @@ def backend_of_packages(packages: Set[str]) -> str | None:
         >>> backend_of_packages({"flax", "builtins"})
         'jax'
     """
-    for name, entry in _OWN.items():
+    for name, entry in _SHIPPED.items():
         if not packages.isdisjoint(entry.packages):
             return name
     return None

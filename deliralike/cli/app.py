@@ -71,6 +71,7 @@ class Commands(TyperGroup):
         Files of users may import Chainer, which needs the bridge to current libraries.
         """
         from deliralike.backends import chainer_bridge
+        from deliralike.backends.processes.environment import repeat_at_the_end
 
         chainer_bridge.install()
         try:
@@ -84,9 +85,10 @@ class Commands(TyperGroup):
         except (DeliralikeError, OSError) as error:
             if ctx.params.get("debug"):
                 raise
-            say_error(f"deliralike: {type(error).__name__}: {error}")
-            for note in getattr(error, "__notes__", []):
-                say_error(note)
+            notes = getattr(error, "__notes__", [])
+            text = "\n".join([f"deliralike: {type(error).__name__}: {error}", *notes])
+            say_error(text)
+            repeat_at_the_end(text)
             raise typer.Exit(BAD_INPUT) from None
         except Exception as error:
             if ctx.params.get("debug") or not _shows_user_lines(error):

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,12 +52,20 @@ def command(
     """
     from deliralike.backends.processes.environment import PATIENCE
     from deliralike.backends.processes.launch import launched, usual_engine, watched
-    from deliralike.errors import SettingError
+    from deliralike.errors import SettingError, refuse_unknown
 
     if not ctx.args:
         raise SettingError(
             "launch: what is to be run? deliralike launch --processes 2 train settings.toml"
         )
+    group: Any = ctx.find_root().command
+    name = ctx.args[0]
+    refuse_unknown(
+        name,
+        group.list_commands(ctx),
+        f"launch: {name!r} is no subcommand (a program of your own is started by torchrun, "
+        "mpiexec or srun)",
+    )
     engine = engine or usual_engine(_backend_in(ctx.args))
     command, environment = launched(
         engine,

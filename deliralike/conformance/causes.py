@@ -1,43 +1,28 @@
-"""Causes as data, and the only place where sentences are made of them."""
+"""The only place where sentences are made of causes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
-class Cause:
-    """What one side does in another way.
+def in_words(setting: str, value: Any = None, usual: Any = None) -> str:
+    """What one side does in another way, as a report says it.
 
-    Attributes:
+    Args:
         setting: What is set: ``"eps"``, ``"gate order"``.
         value: What the candidate has there: a number, or words; None where the setting says it all.
         usual: What the reference has there; None where that is not worth a word.
 
     Example:
-        >>> print(Cause("eps", 2e-5, 1e-5), Cause("kernel", "flipped"), sep="; ")
-        eps=2e-05 instead of 1e-05; kernel flipped
+        >>> in_words("eps", 2e-5, 1e-5), in_words("kernel", "flipped")
+        ('eps=2e-05 instead of 1e-05', 'kernel flipped')
     """
-
-    setting: str
-    value: Any = None
-    usual: Any = None
-
-    def __str__(self) -> str:
-        """The words of a report."""
-        if self.value is None:
-            return self.setting
-        plain = self.setting.isidentifier() and self.usual is not None
-        sign = "=" if plain and not isinstance(self.value, str) else " "
-        said = f"{self.setting}{sign}{number(self.value)}".lstrip()
-        return said if self.usual is None else f"{said} instead of {number(self.usual)}"
-
-
-def sentence(causes: Sequence[Cause]) -> str:
-    """Several causes as one text."""
-    return "; ".join(map(str, causes))
+    if value is None:
+        return setting
+    plain = setting.isidentifier() and usual is not None
+    sign = "=" if plain and not isinstance(value, str) else " "
+    words = f"{setting}{sign}{number(value)}".lstrip()
+    return words if usual is None else f"{words} instead of {number(usual)}"
 
 
 def number(value: Any) -> str:

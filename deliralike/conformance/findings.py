@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.conformance.causes import Cause, sentence
 from deliralike.conformance.kinds import Arrays, Named
 from deliralike.conformance.places import TENSOR, Quantity, Tap, inputs, named, outputs
 
@@ -32,25 +31,12 @@ class Explanation:
         next_best: How far it is from the second nearest one; None where there is no other.
         observed: Whether the candidate's own numbers show it, so that there was nothing to execute
             and the match says nothing.
-        causes: The same as data, where it is.
-        limit: Up to here a match is the cause: more than usual for numbers in float32.
     """
 
     cause: str
     match: float
     next_best: float | None = None
-    limit: float = MATCH
     observed: bool = False
-    causes: tuple[Cause, ...] = field(default=(), compare=False)
-
-    @classmethod
-    def of(
-        cls, causes: Sequence[Cause], match: float, next_best: float | None = None
-    ) -> Explanation:
-        """What was executed and compared with what the candidate gave, if that told anything."""
-        if not np.isfinite(match):
-            return cls("", np.inf)
-        return cls(sentence(causes), match, next_best, causes=tuple(causes))
 
     @classmethod
     def from_observation(cls, what: str) -> Explanation:
@@ -60,7 +46,7 @@ class Explanation:
     @property
     def known(self) -> bool:
         """Whether the match is good enough to call it the cause."""
-        return self.match <= self.limit
+        return self.match <= MATCH
 
     def __str__(self) -> str:
         """The sentence of a report."""

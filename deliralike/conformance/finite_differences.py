@@ -9,12 +9,13 @@ import numpy as np
 
 from deliralike.conformance.kinds import Shape
 
+_STEP = 1e-3
+
 
 def differences(
     function: Callable[..., float],
     inputs: Sequence[Any],
     which: int,
-    step: float = 1e-3,
 ) -> np.ndarray:
     """Return the gradient of a function with respect to one of its inputs, an array.
 
@@ -29,12 +30,7 @@ def differences(
             changed[which][place] += by
             return function(*changed)
 
-        found[place] = _slope(moved, step)
+        near = moved(_STEP) - moved(-_STEP)
+        far = moved(2.0 * _STEP) - moved(-2.0 * _STEP)
+        found[place] = (8.0 * near - far) / (12.0 * _STEP)
     return found
-
-
-def _slope(function: Callable[[float], float], step: float) -> float:
-    """The derivative of a function at 0."""
-    near = function(step) - function(-step)
-    far = function(2.0 * step) - function(-2.0 * step)
-    return (8.0 * near - far) / (12.0 * step)

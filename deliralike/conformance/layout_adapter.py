@@ -13,7 +13,7 @@ from deliralike import nest, random
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.findings import LIMIT, arrays_in, is_array
 from deliralike.conformance.kinds import Axes, Batch, Function
-from deliralike.conformance.loss_tracing import InPlace, Listener
+from deliralike.conformance.loss_tracing import InPlace, Stopping
 from deliralike.conformance.matching.aligning import Alignment, Orders, align
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.network.base import AbstractNetwork
@@ -46,7 +46,7 @@ class Layout:
 
     def _adapted(self, loss: Function) -> Function:
         def of_adapted(network: Any, *batch: Any) -> Any:
-            if isinstance(network, Listener):
+            if isinstance(network, Stopping):
                 return loss(
                     network.through(lambda own: AdaptedNetwork(own, self)), *batch
                 )
@@ -141,9 +141,9 @@ def fit(
     the candidate runs in none, the one in which most of its blocks ran.
 
     Args:
-        mine: What `evaluate` gave of the reference, where it is known.
+        mine: What `evaluate_in_own_layout` gave of the reference, where it is known.
     """
-    mine = mine or evaluate(reference, batch)
+    mine = mine or _run(reference, batch, Layout())
     given = frozenset(_reaching(batch, mine.given))
     has_own_loss = candidate.keeps_layout or candidate.loss is not reference.loss
     found: list[Fit] = []
@@ -203,14 +203,12 @@ _LEAD = 0.1  # of the distance of the layout before it; with a mistake, none is 
 
 def called(subject: Subject, batch: Batch) -> list[str]:
     """The paths of a side's blocks in the order of their first calls, as far as it runs."""
-    paths: list[str] = []
+    runs = []
     for inputs in _inputs(batch):
-        run = _run(subject, batch, Layout(inputs))
-        if len(run.paths) > len(paths):
-            paths = run.paths
-        if run.loss is not None:
-            return run.order
-    return list(dict.fromkeys(paths))
+        runs.append(_run(subject, batch, Layout(inputs)))
+        if runs[-1].loss is not None:
+            return runs[-1].order
+    return max(runs, key=lambda run: len(run.paths)).order
 
 
 @dataclass
@@ -232,18 +230,13 @@ class Evaluation:
         return list(dict.fromkeys(self.paths))
 
 
-def evaluate(subject: Subject, batch: Batch) -> Evaluation:
-    """Run a side in evaluation, with the inputs as they are."""
-    return _run(subject, batch, Layout())
-
-
 def evaluate_in_own_layout(subject: Subject, batch: Batch) -> tuple[Batch, Evaluation]:
     """Run a side in evaluation, with the inputs as they are or in the first layout that it takes.
 
     Returns:
         The batch in that layout (as it is where the side runs in none), and the run.
     """
-    first = evaluate(subject, batch)
+    first = _run(subject, batch, Layout())
     if first.loss is None:
         for inputs in islice(_inputs(batch), 1, None):
             run = _run(subject, batch, Layout(inputs))

@@ -23,28 +23,6 @@ class InPlace:
         return getattr(self._network, name)
 
 
-class Listener(InPlace):
-    """Keeps the arguments and outputs of each call of its network."""
-
-    def __init__(self, network: AbstractNetwork) -> None:
-        """Listen to a network."""
-        super().__init__(network)
-        self.arguments: list[Any] = []
-        self.outputs: list[Any] = []
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the network."""
-        self.arguments.append((args, kwargs))
-        outputs = self._network(*args, **kwargs)
-        self.outputs.append(outputs)
-        return outputs
-
-    def through(self, seen: Callable[[AbstractNetwork], Any]) -> Listener:
-        """Listen to what a loss sees of the network instead."""
-        self._network = seen(self._network)
-        return self
-
-
 class _Heard(Exception):
     """The network was called with this: nothing more is to be computed."""
 
@@ -56,8 +34,8 @@ class _Heard(Exception):
 class _Hearing(InPlace):
     """Listens until the first call.
 
-    It is no `Listener`: where a loss sees its network in another layout, this is what is seen, and
-    hears what the network itself would be given.
+    It has no method `through`: where a loss sees its network in another layout, this is what is
+    seen, and hears what the network itself would be given.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -80,11 +58,17 @@ def handed(
     return None
 
 
-class _Stopping(Listener):
+class Stopping(InPlace):
     """Listens until the first call has given its outputs."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise _Heard(super().__call__(*args, **kwargs))
+        """Call the network, and go no further."""
+        raise _Heard(self._network(*args, **kwargs))
+
+    def through(self, seen: Callable[[AbstractNetwork], Any]) -> Stopping:
+        """Listen to what a loss sees of the network instead."""
+        self._network = seen(self._network)
+        return self
 
 
 def first_call(subject: Subject, batch: Batch) -> Any:
@@ -95,7 +79,7 @@ def first_call(subject: Subject, batch: Batch) -> Any:
 
     def first(network: AbstractNetwork, *arrays: Any) -> Any:
         try:
-            subject.loss(_Stopping(network), *arrays)
+            subject.loss(Stopping(network), *arrays)
         except _Heard as heard:
             return heard.given[0]
         return None

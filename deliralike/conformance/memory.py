@@ -19,7 +19,11 @@ def collect(network: AbstractNetwork) -> None:
     """
     if is_large(network):
         gc.collect()
-        give_back()
+        # glibc keeps freed memory for later, in pieces that may be too small then.
+        if sys.platform == "linux":
+            trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+            if trim is not None:
+                trim(0)
 
 
 def forget_programs(*networks: AbstractNetwork) -> None:
@@ -35,14 +39,3 @@ def is_large(network: AbstractNetwork) -> bool:
     return (
         sum(math.prod(slot.shape) for slot in network.neutral_slots().values()) >= LARGE
     )
-
-
-def give_back() -> None:
-    """Give freed memory back to the system.
-
-    glibc keeps it for later, in pieces that may be too small then. Other C libraries do not.
-    """
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)

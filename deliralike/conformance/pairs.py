@@ -69,7 +69,7 @@ def bring_together(
     """
     reference, candidate = (side.in_dtype("float64") for side in given)
     if _written_once(given) and _have_same_names(given) and not names:
-        _load(candidate, reference.network.neutral_state(), strict=True)
+        _load(candidate, reference.network.neutral_state())
         return Sides(reference, candidate, batch)
     match = matching.propose(reference.network, candidate.network, names)
     if candidate.keeps_layout and _have_same_names(given):  # nothing is open
@@ -133,13 +133,10 @@ def _sides(
     layout: Layout,
     settled: bool = True,
 ) -> Sides:
-    correspondence = _matched(match, layout)
+    orders = Orders(list(layout.inputs.values()))
+    correspondence = Matched(match, layout, orders=orders)
     seen = candidate.replace(loss=correspondence.loss(candidate.loss))
     return Sides(reference, seen, batch, correspondence, match, settled)
-
-
-def _matched(match: Match, layout: Layout) -> Matched:
-    return Matched(match, layout, orders=Orders(list(layout.inputs.values())))
 
 
 def _without_choice(match: Match) -> bool:
@@ -171,8 +168,8 @@ def _written_once(sides: Sequence[Subject]) -> bool:
     return all(isinstance(one.network, Network) for one in sides)
 
 
-def _load(side: Subject, state: Arrays, strict: bool = False) -> None:
+def _load(side: Subject, state: Arrays) -> None:
     """Load weights, unless the side has the very same."""
     own = side.network.neutral_state()
     if not all(np.array_equal(own[name], value) for name, value in state.items()):
-        side.network.load_neutral_state(dict(state), strict=strict)
+        side.network.load_neutral_state(dict(state), strict=False)

@@ -18,7 +18,7 @@ from deliralike.conformance.places import UNIT
 from deliralike.conformance.subject import Subject, with_changed_function
 from deliralike.conformance.ulp import SLIGHT
 from deliralike.errors import ProofFailed
-from deliralike.network.copying import function_beside
+from deliralike.network.copying import function_with_outside_layer
 
 NO_EFFECT = "No effect on evaluation outputs."
 
@@ -104,6 +104,13 @@ class Running:
         """Whether the candidate raises an error in a mode."""
         return any(mode.candidate.error for mode in self.modes.values())
 
+    @property
+    def follows_no_mode(self) -> bool:
+        """Whether both sides compute in evaluation what they compute in training."""
+        both = [self.modes[name] for name in semantics.MODES if name in self.modes]
+        sides = [(one.reference.recording, one.candidate.recording) for one in both]
+        return len(sides) == 2 and all(map(semantics.is_equal, *sides))
+
     def effect(self) -> str:
         """Say what the difference does to the outputs in evaluation, if that is known."""
         return effect(self.modes["eval"]) if "eval" in self.modes else ""
@@ -163,17 +170,17 @@ class Running:
         subject = self.reference if side == "reference" else self.candidate
         training = semantics.MODES[mode]
         changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
-        if not changed:
+        if changed is None:
             return ""
-        if changed[0] == UNIT:
+        if changed == UNIT:
             return "the loss"
-        return f"{changed[0]} ({block_kinds(subject.network)[changed[0].path]})"
+        return f"{changed} ({block_kinds(subject.network)[changed.path]})"
 
 
 def why_apart(*sides: Subject) -> str:
     """Return why a side is no network of its own, if it is none."""
     for side in sides:
-        if name := function_beside(side.network):
+        if name := function_with_outside_layer(side.network):
             return (
                 f"The function {name!r} of {side} computes with a layer that is no part of that "
                 "network, as in a copy.deepcopy, which copies no function: build the network anew, "

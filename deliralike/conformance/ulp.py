@@ -8,7 +8,7 @@ import numpy as np
 
 from deliralike.conformance.findings import is_floating
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot
+from deliralike.network.state import each_once
 
 EPS = float(np.finfo(np.float64).eps)
 MARGIN = 32.0  # so many times what an error in the last bit does is still rounding
@@ -28,14 +28,9 @@ def shaken(value: Any, generator: np.random.Generator, unit: float) -> Any:
 def shake_parameters(network: AbstractNetwork, seed: int = 0) -> None:
     """Put an error into the last bit (of float64) of every element of the parameters."""
     generator = np.random.default_rng(seed)
-    for slot in parameter_slots(network):
-        slot.write(shaken(slot.read(), generator, EPS))
-
-
-def parameter_slots(network: AbstractNetwork) -> list[Slot]:
-    """The places of the parameters, of a tied one once."""
-    slots = network.neutral_slots().values()
-    return list({id(slot.native): slot for slot in slots if slot.is_parameter}.values())
+    for slot in each_once(network.neutral_slots()).values():
+        if slot.is_parameter:
+            slot.write(shaken(slot.read(), generator, EPS))
 
 
 def allowed(moved: float) -> float:

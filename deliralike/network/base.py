@@ -39,6 +39,7 @@ from deliralike.network.unregistered_modules import (
     refuse_unregistered,
 )
 from deliralike.nn.start import Distribution, draw
+from deliralike.setting_types import refuse_other_types
 
 # A network written once is a native one of some framework, which no type checker can know: its
 # other attributes are taken as they come, and it may be given where a native network is wanted.
@@ -81,6 +82,9 @@ class NetworkType(type):
             list(one) if isinstance(one, GeneratorType) else one for one in args
         )
         init_kwargs = bind_arguments(cls, args, kwargs)
+        written_once = getattr(cls, "written_once", cls)
+        if vars(written_once).get("_has_typed_settings"):  # a subclass may have others
+            refuse_other_types(cls.__name__, written_once, init_kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
         construction = current_construction()
         if construction is not None:
@@ -119,6 +123,9 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
 
     backend: ClassVar[Networks[AbstractNetwork]]
     start_values: ClassVar[Mapping[str, Distribution]] = {}
+    # Whether this very class refuses settings of other types than its arguments state, as the
+    # layers of `nn` do.
+    _has_typed_settings: ClassVar[bool] = False
     # Methods of the framework's that only users call: a block may have their names.
     _may_be_hidden: ClassVar[frozenset[str]] = frozenset()
     written_once: ClassVar[Any]

@@ -35,7 +35,7 @@ class CopiedWithFunctions:
         return twin
 
 
-def function_beside(network: Any) -> str:
+def function_with_outside_layer(network: Any) -> str:
     """Return the name of a function that computes with a layer which is no part of its network.
 
     It is an attribute of a block, as `copy.deepcopy` of a native network leaves it. The text is

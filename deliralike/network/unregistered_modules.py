@@ -49,13 +49,13 @@ def refuse_unregistered(network: Any, blocks: Mapping[str, Any]) -> None:
                 refuse_in(network, blocks, f"{path}.{name}".lstrip("."), value)
 
 
-def refuse_without_init(owner: Any, name: str, made: str) -> None:
-    """Refuse an attribute of an object whose base's ``__init__``, which makes `made`, has not run.
+def refuse_without_init(owner: Any, name: str, attribute: str) -> None:
+    """Refuse an attribute of an object whose base's ``__init__``, which sets another, has not run.
 
     Raises:
         ConstructionError: Names the attribute.
     """
-    if made not in vars(owner):
+    if attribute not in vars(owner):
         raise ConstructionError(
             f"{type(owner).__name__}: call super().__init__() before assigning {name!r}"
         )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import DeliralikeError, DtypeError, OperationError
-from deliralike.nn.checks import SHORT_TYPES, is_floating, is_whole, type_name
+from deliralike.nn.checks import SHORT_TYPES, is_floating, is_whole, type_name, where
 from deliralike.nn.means import with_denominator_of
 
 # Those by which Python and NumPy refuse arguments; not their subclasses, which mean something else.
@@ -43,19 +43,36 @@ def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
                 args = rule(self, name, args)
             return function(self, *args, **kwargs)
         except Exception as error:
-            if isinstance(error, OperationError):  # a function within has found it
-                raise _refusal(name, args, kwargs, error.cause) from error.__cause__
-            if (
-                isinstance(error, DeliralikeError)
-                or type(error) not in self.argument_errors
-            ):
-                raise
-            cause = str(error)
-            if not self.takes_host_arrays and _holds_host_array((args, kwargs)):
-                cause = f"an argument is a NumPy array, see nn.constant: {cause}"
-            raise _refusal(name, args, kwargs, cause) from error
+            _refuse(self, name, args, kwargs, error)
+            raise
 
     return call
+
+
+def guarded_layer(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the forward pass of a layer that names the layer and its path in errors."""
+
+    @wraps(forward)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return forward(self, *args, **kwargs)
+        except Exception as error:
+            _refuse(self.nn, where(self), args, kwargs, error)
+            raise
+
+    return call
+
+
+def _refuse(nn: Any, name: str, args: tuple, kwargs: dict, error: Exception) -> None:
+    """Raise `OperationError` in the place of an error of arguments; return for any other."""
+    if isinstance(error, OperationError):  # a function within has found it
+        raise _refusal(name, args, kwargs, error.cause) from error.__cause__
+    if isinstance(error, DeliralikeError) or type(error) not in nn.argument_errors:
+        return
+    cause = str(error)
+    if not nn.takes_host_arrays and _holds_host_array((args, kwargs)):
+        cause = f"an argument is a NumPy array, see nn.constant: {cause}"
+    raise _refusal(name, args, kwargs, cause) from error
 
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -373,7 +390,8 @@ _NAMES: dict[Rule, str] = {
         round relu6 leaky_relu elu celu selu softplus mish logsigmoid softsign tanhshrink hardtanh
         hardshrink softshrink threshold glu silu gelu hardsigmoid hardswish prelu softmax
         log_softmax softmin mean nanmean var std var_mean std_mean logsumexp logcumsumexp norm
-        quantile cdist pdist pairwise_distance matmul mv dot inner tensordot
+        quantile cdist pdist pairwise_distance matmul mv dot inner tensordot avg_pool
+        adaptive_avg_pool lp_pool local_response_norm
         """,
     _numbers: """
         neg abs sign square relu cumsum cumprod cummax cummin prod sort argsort topk clamp kthvalue

@@ -1,5 +1,7 @@
 """Losses that compare one distribution with another."""
 
+import math
+
 from deliralike.errors import ArgumentError
 from deliralike.nn.losses import Losses
 from deliralike.nn.primitives import Array
@@ -55,9 +57,10 @@ class DistributionLosses(Losses):
             terms = self.exp(target) * (target - x)
         else:
             terms = self.xlogy(target, target) - target * x
-        if reduction == "batchmean":
-            return self.sum(terms) * (1.0 / x.shape[0])
-        return self._reduce(terms, reduction)
+        if reduction != "batchmean":
+            return self._reduce(terms, reduction)
+        batch = x.shape[0] if x.ndim else 1
+        return self.sum(terms) * (1.0 / batch if batch else math.nan)
 
     def kl_gaussian(
         self,

@@ -57,6 +57,11 @@ class Losses(Selecting):
         self._check_axes(logits, "cross_entropy")
         weight = self._class_weight(weight, logits, "cross_entropy")
         if is_floating(target) and tuple(target.shape) == tuple(logits.shape):
+            if ignore_index >= 0:
+                raise SettingError(
+                    f"cross_entropy: ignore_index={ignore_index!r} is for labels, and the target "
+                    "has probabilities"
+                )
             return self._soft_cross_entropy(
                 logits, target, weight, reduction, label_smoothing
             )

@@ -399,7 +399,7 @@ class Windows(Maxima, Shaping):
                     kind, old, new, bool(align_corners), scale, antialias
                 )
                 x = self.resample(x, matrix, dim)
-            elif old != new:
+            elif old != new or kind == "nearest-exact":
                 # a traced size is an array in TorchScript
                 index = geometry.RESIZING_INDEX[kind](int(old), new, scale)
                 x = self.select(x, self.constant(index, like=x), dim)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike.nest.arrays import Arrays
-from deliralike.optim.loss import Loss, or_one
+from deliralike.optim.loss import Loss, nonzero
 
 Gradients = dict[str, Any]
 
@@ -71,7 +71,7 @@ class AccumulationWindow:
     def take_gradients(self, backend: Arrays) -> list[Gradients]:
         """Return each replica's gradients of the whole window, and hold them no longer."""
         divisor = sum(backend.numbers(self.divisors))
-        self._multiply(backend, self.unit / or_one(divisor))
+        self._multiply(backend, self.unit / nonzero(divisor))
         replicas = self.of_replicas
         self.of_replicas = []
         return replicas

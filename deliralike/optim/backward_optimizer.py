@@ -76,15 +76,15 @@ class BackwardOptimizer(AbstractOptimizer):
     def holds(self) -> list[str]:
         """Return the names of those parameters, and a text for each that the network lacks."""
         names = {id(each): name for name, each in self._owned.parameters.items()}
-        held = []
+        listed = []
         for parameter in self.native_parameters():
             if id(parameter) in names:
-                held.append(names[id(parameter)])
+                listed.append(names[id(parameter)])
             else:
                 shape = getattr(parameter, "shape", None)
                 known = "yet unknown" if shape is None else tuple(shape)
-                held.append(f"a parameter of shape {known}")
-        return held
+                listed.append(f"a parameter of shape {known}")
+        return listed
 
     @abstractmethod
     def forward_backward(

@@ -170,7 +170,7 @@ class Loss:
         denominator = parts.denominator
         if denominator is not None:
             denominator = constant(network, denominator, value)
-            value = value / (self.divisor or or_one(denominator))
+            value = value / (self.divisor or nonzero(denominator))
         return self.result(LossResult(value, parts.extras, denominator))
 
     def parts(self, result: Any) -> LossResult:
@@ -312,7 +312,7 @@ def constant(network: Any, denominator: Any, value: Any) -> Any:
     return denominator
 
 
-def or_one(denominator: Any) -> Any:
+def nonzero(denominator: Any) -> Any:
     """Return the denominator, or one in the place of zero.
 
     Where the denominator is zero the sum to be divided is zero, too.

@@ -33,7 +33,7 @@ from deliralike.optim.accumulation import (
     weight_before,
 )
 from deliralike.optim.groups import Groups
-from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, or_one
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss, nonzero
 from deliralike.optim.precision import LossScale, check_mixed, check_precision
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class AbstractOptimizer(ABC):
             loss = replace(loss, divisor=samples)
             parts = loss.parts(self.add_gradients(window.of_replicas, loss, *batch))
             weight = replace(weight, divisor=parts.denominator)
-            parts = parts.with_value(parts.value * samples / or_one(parts.denominator))
+            parts = parts.with_value(parts.value * samples / nonzero(parts.denominator))
         window.count(weight)
         self.latest_weight = samples if loss.reduction == "sum" else weight.divisor
         return parts
@@ -467,10 +467,10 @@ def refuse_other_parameters(optimizer: AbstractOptimizer) -> None:
     Raises:
         ArgumentError: It has parameters, and none is its network's.
     """
-    held = optimizer.holds()
-    if held and not set(held).intersection(optimizer.network.neutral_slots()):
+    names = optimizer.holds()
+    if names and not set(names).intersection(optimizer.network.neutral_slots()):
         raise ArgumentError(
-            f"the optimizer holds none of the network's parameters, but others ({held[0]}): make "
+            f"the optimizer holds none of the network's parameters, but others ({names[0]}): make "
             "it of those of the network that is trained"
         )
 

@@ -75,6 +75,11 @@ class Call:
         return (self.x, *self.args) if self.x else self.args
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """All arguments, those by name last."""
+        return (*self.args, *self.kwargs.values())
+
+    @property
     def first(self) -> Value:
         """What is known of the first argument by position, but for what a method belongs to."""
         return self.values[0] if self.args and self.values else UNKNOWN
@@ -166,9 +171,8 @@ def written(entry: Entry, call: Call) -> str:
     if callable(entry):
         return entry(call)
     signature, arrow, text = entry.rpartition(" -> ")
-    given = (*call.args, *call.kwargs.values())
-    first, second, *_ = (*given, "", "")
-    fields = {"x": call.x, "a": first, "b": second, "args": joined(given)}
+    first, second, *_ = (*call.sources, "", "")
+    fields = {"x": call.x, "a": first, "b": second, "args": joined(call.sources)}
     fields["many"] = call.many()
     fields["type"] = call.numpy_type
     if call.numpy_type != "float":

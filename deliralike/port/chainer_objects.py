@@ -36,7 +36,6 @@ class Chainer(ChainerCalls):
         "ChainList": "ModuleList",
         **LINK_BASES,
     }
-    renamed = {"__call__": "forward"}
     dropped = ("initialW", "initial_bias", "initial_gamma", "initial_beta", "dtype")
     stops_gradients = ("no_backprop_mode",)
     transparent = ("no_backprop_mode", "force_backprop_mode")

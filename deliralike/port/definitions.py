@@ -185,7 +185,7 @@ class DefinitionRewriter(LeavingOut):
             updated = updated.with_changes(returns=None)
         name = original.name.value
         if len(self.path) == 1 and not self.functions:
-            name = self.framework.renamed.get(name, name)
+            name = self.original.name_of_method(self.cls, name)
         return updated.with_changes(name=cst.Name(name))
 
     def visit_Lambda(self, node: cst.Lambda) -> None:

@@ -80,7 +80,6 @@ class Framework:
         in_both: Functions that are the same while a network is created and while it runs.
         classes: Classes that have another name in `nn`.
         bases: What stands for its classes of networks as bases.
-        renamed: Methods of networks that have another name here.
         dropped: Arguments that are left out.
         layer_sources: Layers that a port writes itself, by name.
         drawing: Functions that draw masks, and the layers in their place.
@@ -118,7 +117,6 @@ class Framework:
     same_names: Collection[str] | None = None
     in_both: Collection[str] = ()
     classes: Mapping[str, str] = {}
-    renamed: Mapping[str, str] = {}
     dropped: Collection[str] = ()
     layer_sources: Mapping[str, str] = {}
     drawing: Mapping[str, str] = {}

@@ -77,7 +77,8 @@ class MaskLayers:
 
     def of_noise(self, layer: str) -> str:
         """A layer that draws noise: one for each place in the source."""
-        return self._new(_in_small_letters(layer), call_of_nn(layer))
+        name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", layer).lower()  # normal_noise
+        return self._new(name, call_of_nn(layer))
 
     def _shared(self, name: str, created: str) -> str:
         """The source of a layer, the same one for all that would be created in the same way."""
@@ -115,8 +116,8 @@ class MaskLayers:
         if not lines:
             return
         if not any(m.matches(one, START) for one in statements):
-            at = 1 if _is_docstring(statements[0]) else 0
-            statements.insert(at, cst.parse_statement(_OF_ITS_BASE))
+            is_docstring = m.matches(statements[0], _DOCSTRING)
+            statements.insert(int(is_docstring), cst.parse_statement(_OF_ITS_BASE))
         for at, one in enumerate(statements):
             if m.matches(one, START):
                 statements[at] = with_statements(one, [*one.body.body, *lines])
@@ -126,11 +127,4 @@ _OF_ITS_BASE = """def __init__(self, *args, **kwargs):
     super().__init__(*args, **kwargs)
 """
 
-
-def _is_docstring(statement: Any) -> bool:
-    return m.matches(statement, m.SimpleStatementLine([m.Expr(m.SimpleString())]))
-
-
-def _in_small_letters(class_name: str) -> str:
-    """The name of an object for that of its class: ``normal_noise``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()
+_DOCSTRING = m.SimpleStatementLine([m.Expr(m.SimpleString())])

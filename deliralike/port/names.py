@@ -181,7 +181,7 @@ class NameRewriter(DefinitionRewriter):
     ) -> cst.Attribute | None:
         name = self._other_name(original)
         if m.matches(original.value, _SUPER):
-            name = self.framework.renamed.get(original.attr.value)
+            name = self.original.name_of_method(self.cls, original.attr.value)
         if name is None:
             return None
         return updated.with_changes(attr=cst.Name(name))

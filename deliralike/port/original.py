@@ -73,6 +73,14 @@ class Original:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
         return bool(self.blocks_of(cls)) or self.framework.is_network_class(cls)
 
+    def name_of_method(self, cls: Any, name: str) -> str:
+        """A method's name here: ``__call__`` of a network is its `forward`, unless it has both."""
+        if name != "__call__" or not self.is_network(cls):
+            return name
+        forward = getattr(cls, "forward", None)
+        is_own = forward is not None and not self.framework.owns(forward.__module__)
+        return name if is_own else "forward"
+
     def is_member(self, cls: Any, name: str) -> bool:
         """Whether containers of a class have a member of this name."""
         return any(name in self.framework.members(one) for one in self.blocks_of(cls))

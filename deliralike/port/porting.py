@@ -318,7 +318,7 @@ def _run(network: Any, inputs: Any) -> None:
                 f"port: {type(network).__name__} cannot be called with inputs of the shapes "
                 f"{came}: {type(error).__name__}: {error}"
             ) from error
-    state = {name: np.array(value) for name, value in wrapped.neutral_state().items()}
+    state = wrapped.neutral_state()
     # Batch normalisation of one value has no training mode.
     with wrapped.training_mode(True), suppress(ValueError):
         call(wrapped, inputs)
@@ -333,7 +333,7 @@ def _remembers(network: Any, inputs: Any) -> bool:
     """
     wrapped: Any = backends.wrap(network)
     backend = wrapped.backend
-    state = {name: np.array(value) for name, value in wrapped.neutral_state().items()}
+    state = wrapped.neutral_state()
 
     def outputs(training: bool) -> list[bytes]:
         with backend.preserve_global_state(), wrapped.training_mode(training):

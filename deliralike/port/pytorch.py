@@ -169,14 +169,14 @@ def _whole_type(dtype: str) -> str:
 
 def _created(text: str) -> Entry:
     """A new array, of whole numbers or truth values where it was one in the run."""
+    return lambda call: _in_type_of_run(written(text, call), call)
 
-    def in_type_of_run(call: Call) -> str:
-        array, dtype = written(text, call), call.result.dtype
-        if not dtype or call.result.is_floating:
-            return array
-        return call_of_nn("cast", array, _whole_type(dtype))
 
-    return in_type_of_run
+def _in_type_of_run(array: str, call: Call) -> str:
+    dtype = call.result.dtype
+    if not dtype or call.result.is_floating:
+        return array
+    return call_of_nn("cast", array, _whole_type(dtype))
 
 
 def _ranged(call: Call) -> str:
@@ -184,8 +184,9 @@ def _ranged(call: Call) -> str:
     names = ("start", "end", "step", "steps", "n", "m")
     given = {name: value for name, value in call.kwargs.items() if name in names}
     array = call_of_nn(call.name, *call.args, **given, like=like)
-    is_counted = call.name == "arange" and call.result.is_floating
-    return call_of_nn("cast", array, like) if is_counted else array
+    if call.name != "arange":
+        return _in_type_of_run(array, call)
+    return call_of_nn("cast", array, like) if call.result.is_floating else array
 
 
 def _normal(call: Call) -> str:
@@ -213,8 +214,7 @@ def _stochastic_depth(call: Call) -> str:
 
 
 def _size(call: Call) -> str:
-    axes = (*call.args, *call.kwargs.values())
-    return f"{call.x}.shape" + "".join(f"[{axis}]" for axis in axes)
+    return f"{call.x}.shape" + "".join(f"[{axis}]" for axis in call.sources)
 
 
 def _accumulated(call: Call) -> str:
@@ -243,10 +243,6 @@ def _einsum(call: Call) -> str:
     if len(arrays) == 1:
         arrays = elements(arrays[0]) or arrays
     return plain(replace(call, args=(formula, *arrays)))
-
-
-def _checkpoint(call: Call) -> str:
-    return f"{call.args[0]}({joined(call.args[1:])})"
 
 
 #: The mask of a transformer: scores of later places are -inf.
@@ -355,6 +351,10 @@ def _np_range(call: Call) -> str:
     return f"np.arange({joined(call.args, kwargs)})"
 
 
+def _np_eye(call: Call) -> str:
+    return f"np.eye({joined(call.args, {'dtype': call.numpy_type})})"
+
+
 def _np_meshgrid(call: Call) -> str:
     indexing = call.kwargs.get("indexing", '"ij"')
     args = [arg for arg in call.args if not arg.startswith("**")]
@@ -410,7 +410,7 @@ def _parameter(call: Call) -> str:
     Raises:
         NeedsHand: It is of a distribution that is not there.
     """
-    text = (*call.args, *call.kwargs.values())[0]
+    text = call.sources[0]
     if call.name == "Buffer":
         return _buffered(text, call.kwargs.get("persistent", "True"))
     if call.result.dtype and not call.result.is_floating:
@@ -553,7 +553,9 @@ class PyTorchCalls(Framework):
         "is_tensor": 'hasattr({a}, "shape")',
         "nonzero": _BY_VALUES,
         "unique": _BY_VALUES,
-        "checkpoint.checkpoint": _checkpoint,
+        "checkpoint.checkpoint": lambda call: (
+            f"{call.args[0]}({joined(call.args[1:])})"
+        ),
         "autograd.Variable": "{a}",
         "jit.annotate": "{b}",
         "modules._single": f"{_REPEATED}1)",
@@ -603,6 +605,9 @@ class PyTorchCalls(Framework):
         ),
         "new": _created("nn.zeros({many}, like={x})"),
         "new_tensor": "nn.constant({a}, like={x})",
+        "unfold": refused(
+            "windows along an axis: nn.stack([x[:, i : i + size] for i in places], -1)"
+        ),
         "item": _BY_VALUES,
         "tolist": _BY_VALUES,
         "nonzero": _BY_VALUES,
@@ -633,6 +638,7 @@ class PyTorchCalls(Framework):
         "ones": "np.ones({many}{whole_type?dtype})",
         "empty": "np.zeros({many}{whole_type?dtype})",
         "full": "size fill_value ... -> np.full({size}, {fill_value}, {type})",
+        "eye": _np_eye,
         # What it is like may be the backend's, which has a shape.
         "zeros_like": "np.zeros({a}.shape{whole_type?dtype})",
         "ones_like": "np.ones({a}.shape{whole_type?dtype})",
@@ -647,6 +653,8 @@ class PyTorchCalls(Framework):
         "concat": _np("concatenate"),
         "unsqueeze": _np("expand_dims"),
         "flatten": _np_flat,
+        "unbind": "input dim=0 -> np.moveaxis({input}, {dim}, 0)",
+        "clamp": "input min=None max=None -> np.clip({input}, {min}, {max})",
         "randn": "np.random.standard_normal({many})",
         "rand": "np.random.random({many})",
         "tensor": _np_array,
@@ -683,6 +691,10 @@ class PyTorchCalls(Framework):
         "div_": "self other -> ({x} / {other})",
         "add_": "self other -> ({x} + {other})",
         "sub_": "self other -> ({x} - {other})",
+        "unbind": "self dim=0 -> np.moveaxis({x}, {dim}, 0)",
+        "clamp": "self min=None max=None -> np.clip({x}, {min}, {max})",
+        "fill_": "np.full_like({x}, {a})",
+        "zero_": "np.zeros_like({x})",
         "masked_fill": "np.where({a}, {b}, {x})",
         "masked_fill_": "np.where({a}, {b}, {x})",
         "contiguous": "{x}",

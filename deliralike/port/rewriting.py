@@ -47,6 +47,7 @@ _OWN_GRADIENT = (
     "a function with a gradient of its own: call a plain function that computes its forward, whose "
     "gradient is derived"
 )
+_TRAINING = "self.training"
 _ASKS_FOR_KIND = pattern("isinstance(VALUE, KINDS)")
 
 
@@ -244,7 +245,19 @@ class Rewriter(StatementRewriter):
             self.program.specialise(self.where(original), why)
             return updated.args[0].value
         layer, given = self.framework.drawing[call.name], self.framework.masking(call)
+        if given["training"] == "True" and self._is_in_training(original):
+            given["training"] = _TRAINING
         return self.parsed(self.mask_layers.call(call.name, layer, given))
+
+    def _is_in_training(self, node: Any) -> bool:
+        """Whether it stands below ``if self.training:``."""
+        below = node
+        while not isinstance(node, (cst.FunctionDef, cst.Module)):
+            below, node = node, self.source.parents[node]
+            is_branch = isinstance(node, cst.If) and node.body is below
+            if is_branch and code(node.test) == _TRAINING:
+                return True
+        return False
 
     def _noise_layer(self, layer: str) -> str:
         if not self.functions or not self.functions[-1].has_self:

@@ -24,7 +24,7 @@ from deliralike.port.calls import (
 from deliralike.port.names import NameRewriter
 from deliralike.port.patterns import pattern
 from deliralike.port.reported import as_local
-from deliralike.port.values import NETWORKS
+from deliralike.port.values import NETWORKS, Value
 
 _CALL_OF_SUPER = m.Expr(pattern("super(...).__init__(...)"))
 _SETS_BY_NAME = m.Expr(pattern("setattr(OWNER, NAME, VALUE)"))
@@ -215,8 +215,11 @@ class StatementRewriter(NameRewriter):
 
     def _is_array_written(self, statement: cst.CSTNode) -> bool:
         """Whether an assignment writes over an array."""
-        value = self.observed.value("targets", self.source.begin(statement))
-        return value.is_array and not self.in_construction
+        return self._target_of(statement).is_array and not self.in_construction
+
+    def _target_of(self, statement: cst.CSTNode) -> Value:
+        """What an assignment writes over."""
+        return self.observed.value("targets", self.source.begin(statement))
 
     def leave_AugAssign(
         self, original: cst.AugAssign, updated: cst.AugAssign
@@ -308,8 +311,7 @@ class StatementRewriter(NameRewriter):
 
         found: Any = m.replace(value, m.Subscript(), whole)
         is_masked = not found.deep_equals(value)
-        lacking = self.observed.value("targets", self.source.begin(statement)).ndim
-        lacking -= known[0].ndim
+        lacking = self._target_of(statement).ndim - known[0].ndim
         if not (is_masked or lacking):
             return self._assigned(target, value)
         if is_masked and m.findall(value, m.Call()):

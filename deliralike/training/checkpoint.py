@@ -73,7 +73,7 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
         with _locked(folder):
             _recover(folder)
             _refuse_foreign(folder)
-            new = _beside(folder, "new")
+            new = _sibling(folder, "new")
             shutil.rmtree(new, ignore_errors=True)
             try:
                 _fill(new, parts)
@@ -138,10 +138,10 @@ def remove(folder: AnyPath) -> None:
     with _refused_by_disk(folder, "removed"), _locked(folder):
         _recover(folder)
         _refuse_foreign(folder)
-        gone = _beside(folder, "gone")
+        moved = _sibling(folder, "gone")
         with suppress(FileNotFoundError):
-            folder.rename(gone)
-        for left in (gone, _beside(folder, "new")):
+            folder.rename(moved)
+        for left in (moved, _sibling(folder, "new")):
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -207,7 +207,7 @@ def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> 
 
 def _replace(folder: Path, new: Path) -> None:
     """Let the new folder take the place of the old one; a failure brings the old one back."""
-    old = _beside(folder, "old")
+    old = _sibling(folder, "old")
     with suppress(FileNotFoundError):
         os.replace(folder, old)
     try:
@@ -223,11 +223,11 @@ def _replace(folder: Path, new: Path) -> None:
 
 def _recover(folder: Path) -> None:
     """Undo the first of the two renames if a process was killed before the second; clean up."""
-    old = _beside(folder, "old")
+    old = _sibling(folder, "old")
     if not os.path.lexists(folder) and old.is_dir():
         os.replace(old, folder)
     for what in ("old", "gone"):
-        shutil.rmtree(_beside(folder, what), ignore_errors=True)
+        shutil.rmtree(_sibling(folder, what), ignore_errors=True)
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -246,14 +246,14 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
-    return locked(_beside(folder, "lock"), str(folder))
+    return locked(_sibling(folder, "lock"), str(folder))
 
 
 def _file(part: str) -> str:
     return f"{quote(part, safe=' ')}.safetensors"
 
 
-def _beside(folder: Path, what: str) -> Path:
+def _sibling(folder: Path, what: str) -> Path:
     return folder.with_name(f".{folder.name}.{what}")
 
 
@@ -273,7 +273,7 @@ def _refused_by_disk(folder: Path, done: str = "written") -> Iterator[None]:
 
 def _existing(folder: Path) -> Path | None:
     """Return the folder, or its place while a writer replaces it; None if there is neither."""
-    for path in (folder, _beside(folder.resolve(), "old")):
+    for path in (folder, _sibling(folder.resolve(), "old")):
         if os.path.exists(path):
             return path
     return None

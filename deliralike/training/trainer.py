@@ -327,7 +327,7 @@ class Trainer:
                 restore(run, checkpoint.read(resume), accept)
         with (
             UserLinesFirst(),
-            self._with_others(run),
+            self._errors_reported(run),
             deferred(self.processes, run.place) as interrupt,
         ):
             refuse_differing(run, validation)
@@ -370,7 +370,7 @@ class Trainer:
             self.average.reset()
 
     @contextmanager
-    def _with_others(self, run: Run) -> Iterator[None]:
+    def _errors_reported(self, run: Run) -> Iterator[None]:
         """Tell the other processes of an error; after a signal wait until the root has saved."""
         with self.processes.report_errors(run.place):
             try:

@@ -165,7 +165,7 @@ def test_a_missing_backend_is_named_and_the_others_run(tmp_path, monkeypatch):
     absent = backends.Entry(
         "absent:BACKEND", ("no_such_package",), "pip install something"
     )
-    monkeypatch.setitem(backends._OWN, "absent", absent)
+    monkeypatch.setitem(backends._SHIPPED, "absent", absent)
     out = tmp_path / "x"
     printed = run(
         "demo",
@@ -195,7 +195,7 @@ def test_without_any_framework_a_command_says_how_to_install_one(
     absent = backends.Entry(
         "absent:BACKEND", ("no_such_package",), "pip install something"
     )
-    monkeypatch.setattr(backends, "_OWN", dict.fromkeys(backends._OWN, absent))
+    monkeypatch.setattr(backends, "_SHIPPED", dict.fromkeys(backends._SHIPPED, absent))
     monkeypatch.chdir(tmp_path)
     assert "not installed here: pip install something" in run(*words, code=2).stderr
     assert os.listdir(tmp_path) == []
@@ -203,7 +203,7 @@ def test_without_any_framework_a_command_says_how_to_install_one(
 
 def test_a_broken_backend_shows_its_error_and_hides_no_other(monkeypatch):
     monkeypatch.setitem(
-        backends._OWN, "broken", backends.Entry("json:no_such_attribute")
+        backends._SHIPPED, "broken", backends.Entry("json:no_such_attribute")
     )
     printed = run("backends", "all").stdout
     assert r"\n" not in printed

@@ -287,11 +287,23 @@ def test_a_run_that_is_continued_begins_once_and_ends_once(tmp_path):
             "there is no engine 'mpu'. Did you mean 'mpi'",
         ),
         (["launch", "--nodes", "2", "train", "mlp"], "say where the first one is"),
+        (["launch", "train.py"], "'train.py' is no subcommand"),
         (["launch", "--node", "1", "train", "mlp"], "a node from 0 to 0"),
     ],
 )
 def test_bad_input_is_refused_with_exit_code_2(arguments, words):
     assert words in " ".join(run(*arguments, code=2).stderr.split())
+
+
+@pytest.mark.parametrize("engine", ["torch", "jax"])
+def test_what_was_wrong_is_the_last_line_behind_what_the_launcher_reports(engine):
+    command = [sys.executable, "-m", "deliralike", "launch", "--engine", engine]
+    command += ["train", "nosuch", "--backend", engine]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=WAIT
+    )
+    assert ended.returncode != 0
+    assert "the zoo has no 'nosuch'" in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from deliralike import backends, nest, random
-from deliralike.conformance.explain import explain
+from deliralike.conformance.explain.search import explain
 from deliralike.conformance.findings import FailingBlock, Observed
 from deliralike.network import Network, build
 from tests.conformance.small import argument

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deliralike import backends
-from deliralike.conformance.explain import explain
+from deliralike.conformance.explain.search import explain
 from deliralike.conformance.masks import Masks
 from tests.conformance.accusing import accused, explained, known, numbers
 

@@ -104,6 +104,16 @@ def test_classification(loss, words):
     known(found, *words)
 
 
+def test_a_class_that_is_not_ignored_is_counted_as_any_other():
+    labels = np.where(LABELS < 0, 1, LABELS)
+    ignored = partial(F.cross_entropy, target=torch.from_numpy(labels), ignore_index=1)
+    reference = both(ignored, LOGITS)
+    candidate = both(partial(F.cross_entropy, target=torch.from_numpy(labels)), LOGITS)
+    settings = {"ignore_index": 1}
+    found = explain_loss(LOGITS, labels, reference, candidate, settings)
+    known(found, "ignored labels counted as those of any other class")
+
+
 def test_a_loss_over_the_number_of_labels():
     """Divided by the weights of all pixels, and then by their number once more."""
     z, labels = numbers(2, 4, 3, seed=9), np.array([[0, 3, 2], [1, 1, 3]])

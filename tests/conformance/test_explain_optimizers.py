@@ -281,6 +281,50 @@ def test_what_nothing_explains_is_called_unknown():
     )
 
 
+@pytest.mark.parametrize("name", ["beta2", "eps"])
+def test_a_setting_that_a_candidate_hides_is_found(name):
+    settings = {"beta2": 0.97} if name == "beta2" else {"eps": 3e-6}
+    hidden = optax.adam(0.01, **{name.replace("beta", "b"): settings[name]})
+    usual = {"beta2": "0.999", "eps": "1e-08"}[name]
+    found = explained(
+        following("adam", lr=0.01),
+        lambda one: one.backend.wrap_optimizer(hidden, one),
+        "jax",
+    )
+    known(found, f"{name}={settings[name]:g} instead of {usual}")
+
+
+def test_decay_of_native_groups_is_known_and_its_loss_named():
+    def grouped(one):
+        matrices, vectors = [], []
+        for parameter in one.parameters():
+            (matrices if parameter.ndim > 1 else vectors).append(parameter)
+        groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+        native = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.3)
+        return one.backend.wrap_optimizer(native, one)
+
+    trace = trace_of(grouped)
+    decays = trace.by_parameter(trace.form.weight_decay) / np.array(trace.sizes)
+    assert decays == pytest.approx(np.where(np.array(trace.axes) > 1, 0.3, 0.0))
+    found = explained(grouped, following("adamw", lr=0.01, weight_decay=0.3))
+    known(found, "weight decay of biases and other vectors too")
+
+
+def test_of_a_reference_that_is_not_known_the_numbers_are_shown():
+    hidden = optax.chain(optax.clip_by_global_norm(0.1), optax.sgd(0.1))
+    subjects = [
+        with_optimizers(
+            get("jax"), x=lambda one, tx=tx: one.backend.wrap_optimizer(tx, one)
+        )
+        for tx in (hidden, optax.sgd(0.1))
+    ]
+    found = stepping.level(*subjects).findings[0].explanation
+    assert not found.known
+    assert "the rule of the reference is not known" in found.cause
+    assert "gradient" in found.cause
+    assert "instead of" in found.cause
+
+
 def test_equal_updates_need_no_explanation():
     assert explaining.explain(trace_of(following("adam", lr=0.1))) is None
 

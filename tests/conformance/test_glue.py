@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 from deliralike.conformance.comparing import compare
 from deliralike.conformance.explain.glue import Glue, explain
+from deliralike.conformance.locate import level
 from tests.conformance.accusing import known
 from tests.conformance.small import Network, Plain, batch, get, into, made, source
 
@@ -101,6 +103,58 @@ def test_another_order_of_parts_is_named():
     finding = found(Joined, made(Swapped, "chainer")).findings[0]
     assert finding.place == ""
     known(finding.explanation, "right")
+
+
+class Residual(torch.nn.Module):
+    """A block with a norm before it, and positions that are added to its input."""
+
+    first, after = 0, False
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.positions = torch.nn.Parameter(torch.linspace(-1.0, 1.0, 32).reshape(8, 4))
+        self.norm, self.fc = torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)
+        self.out = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.inner(x) + self.positions[self.first : self.first + 6] ** 3
+        y = self.norm(torch.tanh(x))
+        z = (y if self.after else torch.tanh(x)) + self.fc(y)
+        return self.out(z).mean(1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"after": True}, "a sum in which the output of tanh()"),
+        (
+            {"first": 1},
+            "what is added to the output of inner is shifted by 1 along axis 1",
+        ),
+    ],
+)
+def test_terms_that_are_others_are_named(settings, cause):
+    other = type("Other", (Residual,), settings)()
+    x = np.random.default_rng(0).standard_normal((3, 6, 4))
+    batch = (x, np.arange(3))
+    finding = compare(Residual(), other, batch, weights="load").findings[0]
+    known(finding.explanation, cause)
+
+
+def test_a_place_is_looked_for_once_where_nothing_follows_the_mode(monkeypatch):
+    class Odd(Residual):
+        def forward(self, x):
+            return super().forward(torch.sin(x * x) + 0.1 * x)
+
+    modes, search = [], level.localise
+    monkeypatch.setattr(
+        level, "localise", lambda *given: modes.append(given[3]) or search(*given)
+    )
+    x = np.random.default_rng(0).standard_normal((3, 6, 4))
+    proof = compare(Residual(), Odd(), (x, np.arange(3)), weights="load")
+    assert proof.diverges
+    assert modes == [True]
 
 
 # The table

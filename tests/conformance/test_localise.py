@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from deliralike.conformance.findings import Observed
-from deliralike.conformance.locate import localise
 from deliralike.conformance.locate.accusing import settings
 from deliralike.conformance.locate.differing import all_differences, first_difference
+from deliralike.conformance.locate.search import localise
 from deliralike.conformance.places import Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deliralike.conformance import compare
-from deliralike.conformance.findings import FAILED, NOT_REACHED
+from deliralike.conformance.findings import FAILED
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.observe import Call, Recording
 from deliralike.conformance.places import Tap
@@ -90,9 +90,25 @@ def test_gradients_alone_may_differ(backend):
     assert found.differences["gradient of the input"].difference > 1e-3
 
 
-def test_nothing_compared_is_not_reached():
-    level = semantics.level({})
-    assert (level.status, level.worst) == (NOT_REACHED, None)
+class OwnCall(torch.nn.Module):
+    """Has a ``__call__`` of its own, which no hook of PyTorch sees."""
+
+    times = 2.0
+
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(4, 3)
+
+    def __call__(self, x):
+        return self.fc(x) * self.times
+
+
+@pytest.mark.parametrize(("times", "proved"), [(2.0, True), (2.5, False)])
+def test_a_class_with_a_call_of_its_own_is_judged_by_its_loss(times, proved):
+    other = OwnCall()
+    other.times = times
+    batch = np.random.default_rng(0).standard_normal((6, 4)), np.arange(6) % 3
+    assert compare(OwnCall(), other, batch, weights="load").proved is proved
 
 
 def call(output):

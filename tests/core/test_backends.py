@@ -75,7 +75,7 @@ def test_a_missing_package_is_named_with_its_install_command(monkeypatch):
         ("torch", "not_installed"),
         "pip install 'deliralike[torch]'",
     )
-    monkeypatch.setitem(backends._OWN, "torch", entry)
+    monkeypatch.setitem(backends._SHIPPED, "torch", entry)
     with pytest.raises(
         BackendUnavailable,
         match="needs the package 'not_installed', not installed here: pip install",

@@ -187,17 +187,49 @@ SETTINGS = {
     "one recurrent layer": ("LSTM", {"args": (3, 4), "dropout": 2.0}, "2.0"),
     "pool padding": ("AvgPool2d", {"args": (3,), "padding": 2}, "padding"),
     "shuffle": ("PixelShuffle", {"args": (0,)}, "upscale_factor"),
-    "half a kernel": ("Conv2d", {"args": (3, 4, 2.5)}, "kernel_size=2.5 must be whole"),
+    "half a kernel": (
+        "Conv2d",
+        {"args": (3, 4, 2.5)},
+        "kernel_size=2.5 must be a whole",
+    ),
     "half of one kernel": (
         "AvgPool2d",
         {"args": ((2.5, 2),)},
-        "kernel_size=(2.5, 2) must be whole",
+        "kernel_size=(2.5, 2) must be a whole",
     ),
     "a kernel in words": ("Conv1d", {"args": (3, 4, "3")}, "kernel_size='3'"),
-    "half a size": ("AdaptiveAvgPool2d", {"args": (2.0,)}, "output_size=(2.0, 2.0)"),
+    "half a size": ("AdaptiveAvgPool2d", {"args": (2.0,)}, "output_size=2.0"),
     "half a stride": ("MaxPool1d", {"args": (2,), "stride": 1.5}, "stride=1.5"),
     "no probability": ("Dropout", {"p": None}, "None"),
     "a probability in words": ("Dropout2d", {"p": "0.5"}, "'0.5'"),
+    "an epsilon in words": (
+        "BatchNorm1d",
+        {"args": (3, "1e-5")},
+        "BatchNorm1d: eps='1e-5' must be a number",
+    ),
+    "a flag in words": (
+        "LSTM",
+        {"args": (3, 4), "batch_first": "yes"},
+        "LSTM: batch_first='yes' must be true or false",
+    ),
+    "half a width": (
+        "LayerNorm",
+        {"args": (1.5,)},
+        "LayerNorm: normalized_shape=1.5 must be a whole number",
+    ),
+    "no width": ("LayerNorm", {"args": (-1,)}, "normalized_shape=(-1,): every number"),
+    "half a row": ("Embedding", {"args": (3, 4, 1.5)}, "Embedding: padding_idx=1.5"),
+    "a projection in words": ("LSTM", {"args": (3, 4), "proj_size": "2"}, "proj_size"),
+    "width of keys": (
+        "MultiheadAttention",
+        {"args": (4, 2), "kdim": -1},
+        "MultiheadAttention: kdim=-1 must be",
+    ),
+    "half a margin": ("ZeroPad2d", {"args": (1.5,)}, "ZeroPad2d: padding=1.5"),
+    "half a window": ("LPPool2d", {"args": (2, 1.5)}, "LPPool2d: kernel_size=1.5"),
+    "an axis in words": ("Softmax", {"args": ("1",)}, "Softmax: dim='1'"),
+    "no sizes": ("Unflatten", {"args": (1, 2)}, "Unflatten: unflattened_size=2"),
+    "a bound in words": ("Hardtanh", {"args": ("0",)}, "Hardtanh: min_val='0'"),
 }
 
 
@@ -210,6 +242,63 @@ def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
         for label, (layer, settings, message) in SETTINGS.items()
     }
     assert not mistakes(refused)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_of_numpy_are_settings(name):
+    one, two = np.int64(1), np.int64(2)
+    layers = {
+        "layer0": ("LayerNorm", {"args": (two, np.float32(1e-5))}),
+        "layer1": ("ReflectionPad1d", {"args": (one,)}),
+        "layer2": ("Conv1d", {"args": (two, one, one), "bias": np.bool_(False)}),
+    }
+    network = shelf(name, layers)
+    (x,) = network.backend.prepare((normal(0, 3, 2, 2),), network)
+    y = network.layer2(network.layer1(network.layer0(x)))
+    assert tuple(y.shape) == (3, 1, 4)
+
+
+# Layer, settings, input, and what the message says after the name and path of the layer.
+INPUTS = {
+    "a list": ("Conv2d", {"args": (3, 4, 3)}, [1.0, 2.0], "([1.0, 2.0])"),
+    "a list in a pool": ("MaxPool2d", {"args": (2,)}, [1.0, 2.0], "([1.0, 2.0])"),
+    "a list in a norm": ("BatchNorm1d", {"args": (2,)}, [1.0, 2.0], "([1.0, 2.0])"),
+    "a list activated": ("ReLU", {}, [1.0, 2.0], "([1.0, 2.0])"),
+    "nothing": ("Linear", {"args": (2, 3)}, None, "(None)"),
+    "a text": ("GRU", {"args": (2, 3)}, "x", "('x')"),
+    "too many axes": ("Upsample", {"args": (3,)}, (1, 1, 2, 2, 2, 2), "(float64 (1, "),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_input_that_is_no_array_is_refused_with_the_path_of_the_layer(name):
+    layers = {f"layer{index}": case[:2] for index, case in enumerate(INPUTS.values())}
+    network = shelf(name, layers)
+    refused = {}
+    for path, (label, (layer, _, x, given)) in zip(layers, INPUTS.items(), strict=True):
+        if isinstance(x, tuple):
+            (x,) = network.backend.prepare((normal(0, *x),), network)
+        call = partial(getattr(network, path), x)
+        message = re.escape(f"{layer} at '{path}': cannot be computed of {given}")
+        refused[label] = refusal(call, OperationError, message)
+    assert not mistakes(refused)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_odd_axis_is_not_halved(name):
+    network = hold(name, "GLU")
+    (x,) = network.backend.prepare((normal(0, 2, 3),), network)
+    with pytest.raises(ShapeError, match="glu: axis -1 of shape .* has 3 elements"):
+        network.layer(x)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_ignored_label_among_probabilities_is_refused(name):
+    network = hold(name, "CrossEntropyLoss", {"ignore_index": 1})
+    x = normal(0, 2, 3)
+    logits, target = network.backend.prepare((x, np.full((2, 3), 1 / 3)), network)
+    with pytest.raises(SettingError, match="ignore_index=1 is for labels"):
+        network.layer(logits, target)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from deliralike.errors import ArgumentError, ShapeError
-from tests.nn.agreement import NAMES, agree_twice, get, hold, normal
+from tests.nn.agreement import (
+    NAMES,
+    FunctionCase,
+    agree_all,
+    agree_twice,
+    get,
+    hold,
+    normal,
+)
 
 REDUCTIONS = ["mean", "sum", "none"]
 
@@ -103,6 +111,23 @@ def test_targets_of_a_divergence_have_gradients(name):
     agree_twice(
         name, {"of softmax": (ours, by_pytorch, [normal(0, 3, 4), normal(1, 3, 4)])}
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_mean_over_a_batch_takes_one_number_and_no_sample(name):
+    def by_pytorch(x, t):
+        return torch.nn.functional.kl_div(x, t, reduction="batchmean")
+
+    def ours(nn, x, t):
+        return nn.kl_div(x, t, "batchmean")
+
+    number = [np.array(-1.5), np.array(0.3)]
+    nothing = [np.zeros((0, 3)), np.zeros((0, 3))]
+    cases = {
+        "one number": FunctionCase(ours, by_pytorch, number),
+        "no sample": FunctionCase(ours, by_pytorch, nothing),
+    }
+    agree_all(name, cases)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all
+from deliralike.errors import ShapeError
+from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, hold
 
 RECURRENT = {"input_size": 3, "hidden_size": 2}
 LAYERS = {
@@ -33,6 +34,18 @@ CASES = {
         [np.zeros((0, 2, 3, 3)), np.zeros((0, 4, 4, 2))],
     ),
 }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_instance_norm_of_no_sample_keeps_its_running_statistics(name):
+    settings = {"args": (4,), "track_running_stats": True}
+    network = hold(name, "InstanceNorm2d", settings).eval()
+    (x,) = network.backend.prepare((np.zeros((0, 4, 3, 3)),), network)
+    assert tuple(network.layer(x).shape) == (0, 4, 3, 3)
+    network.train()
+    with pytest.raises(ShapeError, match="InstanceNorm2d at 'layer': batch statistics"):
+        network.layer(x)
+    assert np.isfinite(network.neutral_state()["layer.running_mean"]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -172,3 +172,39 @@ def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(
     np.testing.assert_allclose(
         layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12
     )
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("size", [(1, 3), (3, 1), (1, 1, 3)])
+@pytest.mark.parametrize("image", ["in C order", "channels last"])
+def test_batch_norm_on_pytorch_reads_gradients_of_flat_images_as_they_lie(
+    image, size, training
+):
+    """PyTorch 2.13 itself takes the strides of an axis of length one for another layout."""
+    kind = f"BatchNorm{len(size)}d"
+    layer = build(getattr(backends.get("torch").nn, kind), 4, dtype="float64")
+    layer.train(training)
+    x, weights = normal(0, 2, 4, *size), normal(1, 2, 4, *size)
+    tensor, gradient = torch.tensor(x), torch.tensor(weights)
+    if image == "in C order":
+        gradient = as_it_lies_transposed(gradient)
+    else:
+        tensor = as_it_lies_transposed(tensor)
+    tensor.requires_grad_()
+    layer(tensor).backward(gradient)
+
+    def mean(values):
+        return values.mean((0, *range(2, x.ndim)), keepdims=True)
+
+    deviation = np.sqrt(mean((x - mean(x)) ** 2) + 1e-5)
+    standard = (x - mean(x)) / deviation
+    wanted = (weights - mean(weights) - standard * mean(weights * standard)) / deviation
+    if not training:
+        wanted = weights / np.sqrt(1.0 + 1e-5)
+    np.testing.assert_allclose(tensor.grad.numpy(), wanted, rtol=0, atol=1e-12)
+
+
+def as_it_lies_transposed(tensor):
+    """A batch of images that lie with their axes after the first in the opposite order."""
+    dims = (0, *range(tensor.dim() - 1, 0, -1))
+    return tensor.permute(dims).contiguous().permute(dims)

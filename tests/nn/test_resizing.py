@@ -97,4 +97,6 @@ def test_a_scale_that_changes_no_size_counts_as_in_pytorch(name):
         cases[f"{mode} {antialias=}"] = of_scale(mode, (4, 3), 1.2, antialias)
     for mode, size in (("linear", (4,)), ("trilinear", (4, 3, 3)), ("nearest", (4, 3))):
         cases[mode] = of_scale(mode, size, 1.2, False)
+    for size in ((4,), (4, 3), (4, 3, 2)):
+        cases[f"nearest-exact {size}"] = of_scale("nearest-exact", size, 1.2, False)
     agree_all(name, cases)

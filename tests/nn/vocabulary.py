@@ -210,6 +210,7 @@ LAYERS = [
     layer("Bilinear", 5, 4, 6, on=[X, SQUARE[:3]]),
     layer("CosineSimilarity", on=[X, Y]), layer("PairwiseDistance", 3.0, on=[X, Y]),
     layer("Embedding", 3, 4, on=np.array([[0, 2], [1, 1]])),
+    layer("Embedding", 3, 4, padding_idx=1, on=np.array(1)),
     layer("Embedding", 3, 4, 1, on=np.array([[0, 2], [1, 1]])),
     *[
         layer(f"Conv{n}d", x.shape[1], 4, 3, 2, 2, bias=n == 2, padding_mode=mode, on=x)

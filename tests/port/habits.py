@@ -426,6 +426,31 @@ class Filled(nn.Module):
         return self.fc(x * self.steps) + self.share
 
 
+class Offsets(nn.Module):
+    """Tables are filled, taken apart and limited while the network is created."""
+
+    def __init__(self, dim=4, size=3, radius=1.0):
+        super().__init__()
+        scale = torch.zeros(1, dim).fill_(0.5)
+        self.scale = nn.Parameter(scale)
+        steps = torch.arange(size).float()
+        grid = torch.stack(torch.meshgrid(steps, steps, indexing="ij"), dim=-1)
+        rows, columns = grid.reshape(-1, 2).unbind(dim=-1)
+        later, _ = torch.unbind(torch.stack((columns, rows)))
+        self.register_buffer("rows", (rows - 1).clamp(min=-radius, max=0.5))
+        self.register_buffer("columns", torch.clamp(later, max=radius))
+        self.register_buffer("start", torch.ones(size * size).zero_())
+        self.register_buffer("others", ~torch.eye(size * size, dtype=torch.bool))
+        self.fc = nn.Linear(dim, size * size)
+
+    def forward(self, x):
+        y = self.fc(x * self.scale) * self.rows + self.columns + self.start
+        scores = y[:, :, None] * y[:, None]
+        itself = torch.eye(scores.shape[-1], device=x.device, dtype=torch.bool)
+        scores = scores.masked_fill(itself, -torch.finfo(scores.dtype).max)
+        return scores.softmax(-1) @ self.others.to(x.dtype) + y[:, None]
+
+
 class Encoder(nn.Module):
     """The mean and the logarithm of the variance of a latent vector, and a sample of it."""
 
@@ -530,6 +555,64 @@ class Assigning(nn.Module):
         places = torch.arange(y.size(1), device=y.device)
         ones = torch.ones_like(places, dtype=y.dtype)
         return outputs * ones.cumsum(0)[:, None]
+
+
+class Called(nn.Module):
+    """Computes in ``__call__``, and has no method `forward`."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.fc = nn.Linear(width, width)
+
+    def __call__(self, x, scale=2.0):
+        return self.fc(x) * scale
+
+
+class CalledBelow(Called):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 3)
+
+    def __call__(self, x):
+        return self.out(super().__call__(x))
+
+
+class CalledAround(nn.Module):
+    """Has both methods."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+
+    def forward(self, x):
+        return self.fc(x)
+
+    def __call__(self, x):
+        return 2 * super().__call__(x)
+
+
+class DroppingInTraining(nn.Module):
+    """Asks for the mode before it drops."""
+
+    def __init__(self, width=6):
+        super().__init__()
+        self.fc, self.p = nn.Linear(width, width), 0.2
+
+    def forward(self, x):
+        if self.training and x.dim() == 2:
+            x = x * 1.0
+        if self.training:
+            x = F.dropout(x, self.p)
+        return self.fc(x)
+
+
+class Windowed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.fc(x.unfold(1, 2, 2))
 
 
 class AssigningByValues(Assigning):

@@ -33,12 +33,17 @@ CASES = {
     "reading": (habits.Reading, (np.arange(15).reshape(3, 5) % 7,)),
     "coded": (habits.Coded, numbers(5, 5)),
     "filled": (habits.Filled, numbers(3, 4)),
+    "offsets": (habits.Offsets, numbers(3, 4)),
     "probing": (habits.Probing, numbers(5, 3)),
     "masked": (habits.Masked, numbers(2, 2, 7, 5)),
     "encoder": (habits.Encoder, numbers(5, 12)),
     "old encoder": (habits.OldEncoder, numbers(5, 12)),
     "drawn encoder": (habits.DrawnEncoder, numbers(5, 12)),
     "optional": (habits.Optional, numbers(3, 4)),
+    "called": (habits.Called, numbers(3, 6)),
+    "called below": (habits.CalledBelow, numbers(3, 6)),
+    "called around": (habits.CalledAround, numbers(3, 6)),
+    "dropping in training": (habits.DroppingInTraining, numbers(3, 6)),
     "assigning": (habits.Assigning, numbers(3, 5, 6)),
     "injected": (habits.Injected, numbers(2, 2, 7, 6)),
 }
@@ -92,6 +97,11 @@ def test_a_function_with_a_gradient_of_its_own_needs_a_hand():
     lines = Path(habits.__file__).read_text().splitlines()
     number = next(at for at, line in enumerate(lines, 1) if ".apply(self" in line)
     assert f"habits.py:{number}: a function with a gradient of its own" in str(hand)
+
+
+def test_windows_of_an_axis_need_a_hand():
+    (hand,) = port(habits.Windowed, numbers(3, 6)).hands
+    assert "unfold: windows along an axis: nn.stack" in str(hand)
 
 
 def test_packed_sequences_need_a_hand_at_their_line_alone():

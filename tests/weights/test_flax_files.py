@@ -266,7 +266,7 @@ def test_without_jax_the_error_says_so(tmp_path, monkeypatch):
         "pip install it",
         backends.known()["jax"].weight_files,
     )
-    monkeypatch.setitem(backends._OWN, "jax", entry)
+    monkeypatch.setitem(backends._SHIPPED, "jax", entry)
     with pytest.raises(
         BackendUnavailable,
         match="is a flax checkpoint .*: backend 'jax' needs the package",

@@ -192,7 +192,9 @@ class ChainerFunctions(Functions):
     # ------------------------------------------------------------
 
     def reshape(self, x, shape):
-        return _plain_unless_floating(F.reshape(x, tuple(shape)))
+        if x.dtype.kind != "f":  # NumPy compares an array without axes to a number
+            return raw(x).reshape(tuple(shape))
+        return F.reshape(x, tuple(shape))
 
     def permute(self, x, dims):
         return _plain_unless_floating(F.transpose(x, tuple(dims)))

@@ -258,8 +258,8 @@ def _load(
     rule.t = rule.t or steps
     if rule.state is None:
         unstable.begin_state(rule, parameter)
-    made = rule.state.get(slot, parameter)
-    array = arrays.array(np.asarray(value), str(made.dtype), str(parameter.device))
+    fresh = rule.state.get(slot, parameter)
+    array = arrays.array(np.asarray(value), str(fresh.dtype), str(parameter.device))
     rule.state[slot] = array
 
 

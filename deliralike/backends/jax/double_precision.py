@@ -84,7 +84,7 @@ def _attention(
     if mask is not None:
         scores = jnp.where(mask, scores, _MASKED)
     if is_causal:
-        seen = jnp.tri(scores.shape[2], scores.shape[3], dtype=bool)
-        scores = jnp.where(seen, scores, _MASKED)
+        visible = jnp.tri(scores.shape[2], scores.shape[3], dtype=bool)
+        scores = jnp.where(visible, scores, _MASKED)
     weights = jax.nn.softmax(scores, axis=-1)
     return jnp.einsum("bhqk,bkhd->bqhd", weights, value)

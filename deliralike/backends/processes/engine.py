@@ -17,7 +17,7 @@ from deliralike.parallel.processes.group import ProcessGroup
 ENTRY_POINTS = "deliralike.engines"
 # In the order in which they are asked whether they started a process: MPI comes before
 # torch.distributed, since ``srun --mpi=pmix`` sets the variables of both.
-_OWN = {
+_SHIPPED = {
     "mpi": "deliralike.backends.processes.mpiexec:MPI",
     "chainermn": "deliralike.backends.processes.mpiexec:CHAINERMN",
     "torch": "deliralike.backends.processes.torchrun:ENGINE",
@@ -117,8 +117,8 @@ def get(name: str) -> Engine:
         ProcessError: The package that registers it is broken.
     """
     # Our own come first, without a search through the installed packages, which takes 10 ms.
-    if name in _OWN:
-        return _load(name, _OWN[name])
+    if name in _SHIPPED:
+        return _load(name, _SHIPPED[name])
     targets = _targets()
     if name not in targets:
         raise SettingError(f"there is no engine {name!r}. {suggestion(name, targets)}")
@@ -130,11 +130,11 @@ def find_launcher() -> str | None:
 
     Our own are asked first. An engine that cannot be loaded has started nothing.
     """
-    for name in _OWN:
+    for name in _SHIPPED:
         if get(name).has_started_this_process():
             return name
     for name, target in _targets().items():
-        if name in _OWN:
+        if name in _SHIPPED:
             continue
         with suppress(ProcessError):  # a broken package disables only its own engine
             if _load(name, target).has_started_this_process():
@@ -156,6 +156,6 @@ def _load(name: str, target: str) -> Engine:
 
 def _targets() -> dict[str, str]:
     points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return _OWN | {
-        point.name: point.value for point in points if point.name not in _OWN
+    return _SHIPPED | {
+        point.name: point.value for point in points if point.name not in _SHIPPED
     }

@@ -58,6 +58,16 @@ def say_at_the_end(line: str) -> None:
         say_error(line)
 
 
+def repeat_at_the_end(text: str) -> None:
+    """Let `deliralike launch` print an error once more, behind the report of the launcher.
+
+    That of the first process to fail stays: the others may fail because of it.
+    """
+    path = os.environ.get(LAST_WORDS)
+    if path and not Path(path).exists():
+        Path(path).write_text(text)
+
+
 def restarts() -> tuple[int, int]:
     """Return how often these processes were restarted after a failure, and the limit.
 

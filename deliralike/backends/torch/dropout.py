@@ -105,9 +105,9 @@ class _Dropping:
             return input
         if p == 1.0:
             return input * 0.0
-        kept = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
+        keep_mask = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
         scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
-        dropped = input * kept + _SELU_LOW * (1.0 - kept)
+        dropped = input * keep_mask + _SELU_LOW * (1.0 - keep_mask)
         return dropped * scale - scale * _SELU_LOW * p
 
     def attention(

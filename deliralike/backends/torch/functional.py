@@ -528,13 +528,15 @@ class TorchFunctions(Functions):
 
 
 def unambiguous(x: torch.Tensor) -> torch.Tensor:
-    """Return a batch of one image or volume with its positions along one axis, others as they are.
+    """Return images or volumes with an axis of length one with their positions along one axis.
 
-    PyTorch 2.13 on a CPU takes a batch of one for channels last, or not, by the stride of its
-    batch, which means nothing. Where input and gradient then differ, batch norm reads the gradient
-    in another order than it lies, and gives a wrong one. With three axes there is no such order.
+    Others are returned as they are.
+
+    PyTorch 2.13 on a CPU takes an array for channels last, or not, by the strides of such axes,
+    which mean nothing. Where input and gradient then differ, batch norm reads the gradient in
+    another order than it lies, and gives a wrong one. With three axes there is no such order.
     """
-    is_ambiguous = x.dim() > 3 and x.shape[0] == 1 and torch.is_grad_enabled()
+    is_ambiguous = x.dim() > 3 and 1 in x.shape and torch.is_grad_enabled()
     return x.flatten(2) if is_ambiguous else x
 
 

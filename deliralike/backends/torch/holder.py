@@ -68,10 +68,10 @@ def _without_prefix(
 
 def _neutral_name(name: str, start: str) -> str:
     """Return a name without the part ``module`` after its start."""
-    held = f"{start}{ENCLOSED}."
-    if not name.startswith(held):
+    prefix = f"{start}{ENCLOSED}."
+    if not name.startswith(prefix):
         return name
-    return start + name.removeprefix(held)
+    return start + name.removeprefix(prefix)
 
 
 def _shorten(holder: TorchHolder, state: dict, start: str, metadata: Any) -> None:
@@ -83,8 +83,8 @@ def _shorten(holder: TorchHolder, state: dict, start: str, metadata: Any) -> Non
 
 def _lengthen(holder: TorchHolder, state: dict, start: str, *args: Any) -> None:
     """Rename the entries of a state to be loaded that the held module knows by their names."""
-    held: Any = holder._modules[ENCLOSED]
-    names = held.state_dict()
+    module: Any = holder._modules[ENCLOSED]
+    names = module.state_dict()
     for name in list(state):
         own_name = name.removeprefix(start)
         if name.startswith(start) and own_name in names:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -14,10 +13,9 @@ from deliralike.backends.torch.functional import unambiguous
 from deliralike.backends.torch.network import AbstractTorchNetwork
 from deliralike.backends.torch.random import draws_by_key, draws_portably
 from deliralike.backends.torch.replicas.batch_norm import move_statistics
-from deliralike.errors import SettingError
 from deliralike.network.construction import current_construction
 from deliralike.nn import checks
-from deliralike.nn.layers import LAYERS
+from deliralike.nn.layers import LAYERS, guard
 from deliralike.nn.start import ONES, ZEROS, Constant, Normal, fan_in_uniform
 
 
@@ -61,13 +59,7 @@ class _Native(AbstractTorchNetwork):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         getattr(self.written_once, "check_settings", _accept)(*args, **kwargs)
         options = _options() if self.takes_options else {}
-        try:
-            super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
-        except (ValueError, AssertionError, RuntimeError) as error:
-            arguments = [repr(value) for value in args]
-            arguments += [f"{name}={value!r}" for name, value in kwargs.items()]
-            call = f"{type(self).__name__}({', '.join(arguments)})"
-            raise SettingError(f"{call}: {error}") from error
+        super(AbstractTorchNetwork, self).__init__(*args, **kwargs, **options)
         if getattr(self, "inplace", False):
             self.inplace = (
                 False  # the input may be read again: on every backend it means the same
@@ -98,7 +90,6 @@ class _Conv(_Native):
         try:
             return self._conv_forward(x, self.weight, self.bias)
         except (RuntimeError, TypeError):
-            arrays.refuse_host_array(x, checks.where(self))
             self.written_once.check_input(self, x)
             raise
 
@@ -114,18 +105,7 @@ class _Conv(_Native):
 
 class _ConvTranspose(_Native):
     def forward(self, x, output_size=None):
-        self.written_once.check_input(self, x)
-        extra = self.written_once.extra_for(self, x, output_size)
-        return self.nn.conv_transpose(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            extra,
-            self.groups,
-            self.dilation,
-        )
+        return self.written_once.forward(self, x, output_size)
 
 
 class _Norm(_Native):
@@ -159,19 +139,6 @@ class _Norm(_Native):
         return y
 
 
-class _InstanceNorm(_Native):
-    def forward(self, x):
-        checks.channels(self, x, self.num_features, self.n)
-        if self.training or not self.track_running_stats:
-            checks.several_values(self, x, math.prod(x.shape[2:]))
-        if not self.track_running_stats:
-            return self.nn.group_norm(
-                x, self.num_features, self.weight, self.bias, self.eps
-            )
-        # PyTorch 2.13 joins batch and channels to a batch of one: see `unambiguous`
-        return unstable.instance_norm(self, x.flatten(2)).reshape(x.shape)
-
-
 class _GroupNorm(_Native):
     def forward(self, x):
         checks.channels(self, x, self.num_channels)
@@ -196,7 +163,6 @@ class _OnLastAxes(_Native):
         try:
             return super().forward(x)
         except (RuntimeError, TypeError):
-            arrays.refuse_host_array(x, checks.where(self))
             checks.last_axes(self, x, self.last_sizes())
             raise
 
@@ -238,12 +204,6 @@ class _Dropout(_Native):
             return super().forward(x)
         return self.written_once.forward(self, x, p)
 
-    def check_input(self, x: Any) -> None:
-        self.written_once.check_input(self, x)
-
-    def mask_shape(self, x: Any) -> tuple[int, ...]:
-        return self.written_once.mask_shape(self, x)
-
 
 class _Sequential(_Plain):
     def __init__(self, *blocks: Any) -> None:
@@ -260,7 +220,9 @@ def _native(base: type, name: str, **attributes: Any) -> type:
         "__doc__": written_once.__doc__,
         "written_once": written_once,
     }
-    return type(base)(name, (base, getattr(torch.nn, name)), attributes)
+    layer = type(base)(name, (base, getattr(torch.nn, name)), attributes)
+    guard(layer, written_once.__module__)
+    return layer
 
 
 _PLAIN = (
@@ -274,27 +236,22 @@ _PLAIN = (
     "Sigmoid",
     "Tanh",
     "Identity",
-    "Flatten",
     "ModuleList",
     "ModuleDict",
-    "Unflatten",
     "SELU",
     "Mish",
     "LogSigmoid",
     "Softsign",
     "Tanhshrink",
-    "Hardtanh",
     "Hardshrink",
     "Softshrink",
     "Threshold",
-    "GLU",
 )
 
 _OF_SEVERAL_RANKS = {
     "Conv": _Conv,
     "ConvTranspose": _ConvTranspose,
     "BatchNorm": _Norm,
-    "InstanceNorm": _InstanceNorm,
     "Dropout": _Dropout,
 }
 _OTHERS = {

@@ -106,8 +106,8 @@ def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
         x.shape[-axes:], weight.shape[2:], dilation, stride, pads, strict=True
     ):
         reach = gap * (width - 1)
-        around = reach if is_named else 2 * pad
-        if reach + around + step > size:
+        padded = reach if is_named else 2 * pad
+        if reach + padded + step > size:
             return True
     return False
 

@@ -128,9 +128,9 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         """Set an attribute; a tensor sets a buffer's value, in its type and without its graph."""
         is_new = isinstance(value, torch.nn.Buffer | torch.nn.Parameter)
         if isinstance(value, torch.Tensor) and not is_new:
-            held = self.__dict__.get("_buffers", {}).get(name)
-            if held is not None:
-                value = value.detach().to(held.dtype)
+            buffer = self.__dict__.get("_buffers", {}).get(name)
+            if buffer is not None:
+                value = value.detach().to(buffer.dtype)
         if is_new or isinstance(value, torch.nn.Module):
             refuse_without_init(self, name, "_modules")
         super().__setattr__(name, value)
@@ -141,10 +141,10 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         So do networks that keep what a hook saw. PyTorch refuses to copy such a tensor.
         """
         for module in self.modules():
-            kept = {
+            attributes = {
                 name: value for name, value in vars(module).items() if name[0] != "_"
             }
-            for value in nest.leaves(kept):
+            for value in nest.leaves(attributes):
                 if isinstance(value, torch.Tensor) and not value.is_leaf:
                     memo[id(value)] = value.detach().clone()
 

@@ -157,13 +157,13 @@ class TorchOptimizer(BackwardOptimizer):
                 key: value for key, value in state.items() if key.startswith(prefix)
             }
             if found and parameter.element_size() < 4:
-                made = self._trial_state(parameter)
+                fresh = self._trial_state(parameter)
             else:
-                made = None
+                fresh = None
             group = groups.get(id(parameter), {})
             for key, value in found.items():
                 slot = key.removeprefix(prefix)
-                like = parameter if made is None else made.get(slot, parameter)
+                like = parameter if fresh is None else fresh.get(slot, parameter)
                 tensor = _slot_tensor(slot, value, parameter, group, like)
                 self.native.state[parameter][slot] = tensor
 

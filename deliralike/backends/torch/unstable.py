@@ -164,11 +164,6 @@ def unsaved_buffers(module: torch.nn.Module) -> set[str]:
     return module._non_persistent_buffers_set
 
 
-def instance_norm(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    """Return what PyTorch's layer of instance normalisation computes, without its checks."""
-    return layer._apply_instance_norm(x)
-
-
 # Processes
 # --------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from deliralike.compat.heat import nn, optim
 from deliralike.compat.heat.communication import (
     Communication,
     get_comm,
-    own,
+    of_this_process,
     sanitize_comm,
     use_comm,
     world,
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     if name == "MPI_WORLD":
         return world()
     if name == "MPI_SELF":
-        return own()
+        return of_this_process()
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -55,7 +55,7 @@ def world() -> Communication:
 
 
 @cache
-def own() -> Communication:
+def of_this_process() -> Communication:
     """Return the communicator of this process alone: ``ht.MPI_SELF``."""
     mpi = _mpi()
     return Communication(mpi.MPIProcessGroup(mpi.MPI.COMM_SELF.Dup()))

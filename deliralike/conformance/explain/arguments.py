@@ -83,12 +83,14 @@ def bound(
     kwargs: Named,
 ) -> dict[str, Any]:
     """Everything by name: what a call gives in its order, weights, buffers, settings, defaults."""
-    function = getattr(Functions, plain(kind), None)
-    found = {
-        **_defaults(function),
-        **_defaults(getattr(LAYERS.get(kind), "__init__", None)),
-    }
-    found |= _defaults(getattr(LAYERS.get(kind), "forward", None))
+    layer = LAYERS.get(kind)
+    found: dict[str, Any] = {}
+    for owner, name in (
+        (Functions, plain(kind)),
+        (layer, "__init__"),
+        (layer, "forward"),
+    ):
+        found |= _defaults(getattr(owner, name, None))
     found |= without(settings, weights)
     if isinstance(
         found.get("bias"), bool

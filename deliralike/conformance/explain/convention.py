@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from deliralike import nest
-from deliralike.conformance.causes import Cause
+from deliralike.conformance.causes import in_words
 from deliralike.conformance.kinds import Named
 
 # What a block is given, by name: its inputs, weights, buffers and settings; arrays are of NumPy
@@ -32,10 +30,6 @@ class Axis:
 
 
 LINE = Axis()
-LOG = Axis(
-    lambda value: float(np.log(max(value, 1e-30))),
-    lambda place: float(np.exp(np.clip(place, -70.0, 70.0))),
-)
 # From 0 on, over many decades.
 POSITIVE = Axis(lambda value: float(value**0.25), lambda place: float(place**4))
 
@@ -93,9 +87,9 @@ class Choice:
         )
 
     @property
-    def cause(self) -> Cause:
+    def cause(self) -> str:
         """What a report says."""
-        return Cause(self.convention.setting, self.words, self.usual)
+        return in_words(self.convention.setting, self.words, self.usual)
 
 
 Known = tuple[

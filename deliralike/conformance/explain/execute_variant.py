@@ -15,7 +15,7 @@ from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import NULL
 from deliralike.conformance.by_name import only
 from deliralike.conformance.explain.arguments import bound
-from deliralike.conformance.explain.convention import Arguments, Choice, Formula
+from deliralike.conformance.explain.convention import Choice, Formula
 from deliralike.conformance.explain.trials import Executor, Trial
 from deliralike.conformance.findings import (
     LIMIT,
@@ -72,17 +72,16 @@ class Bench(Executor):
                 name in self.wanted
             ):  # buffers of the reference alone are said to be missing
                 self.buffers += (name,)
-        self.reshaped = any(map(self._is_reshaped, self.outputs + self.buffers))
+        self.reshaped = False
+        for name in self.outputs + self.buffers:
+            if name in self.reference and name in self.wanted:
+                same = self.reference[name].shape == self.wanted[name].shape
+                self.reshaped |= not same
         inputs = (dict(accused.state), tuple(accused.args), dict(accused.kwargs))
         self._inputs = nest.map(lambda leaf: in_dtype(leaf, np.float64), inputs)
-        self._given = self._named(*self._inputs)
+        self.given = self._named(*self._inputs)
         self._network = _Nothing.on(backend, dtype="float64")()
         self._native: Any = None
-
-    @property
-    def given(self) -> Arguments:
-        """What the block is given, by name, in NumPy arrays."""
-        return self._given
 
     def distances(self, tensors: Named) -> dict[str, float]:
         """Return how far the candidate is from some tensors, by name.
@@ -142,23 +141,21 @@ class Bench(Executor):
         tensors = self.forward(changed)
         if tensors is None:
             return None
-        trial = self.trial(choice, tensors)
+        trial = self.trial(choice.cause, tensors)
         if trial.within(self.outputs) > MATCH or self.reshaped or not self.gradients:
             return trial
         tensors = self.everything(changed)
-        return None if tensors is None else self.trial(choice, tensors)
+        return None if tensors is None else self.trial(choice.cause, tensors)
 
     @cached_property
     def itself(self) -> Trial:
         """What the reference gave."""
-        return self.trial(None, self.reference)
+        return self.trial("", self.reference)
 
-    def trial(self, choice: Choice | None, tensors: Tensors) -> Trial:
-        """What a choice gave."""
+    def trial(self, cause: str, tensors: Tensors) -> Trial:
+        """What a cause gave."""
         distances = self.distances(tensors)
-        largest = max(distances.values(), default=0.0)
-        cause = "" if choice is None else str(choice.cause)
-        return Trial(cause, largest, choice, distances)
+        return Trial(cause, max(distances.values(), default=0.0), distances)
 
     def distance(self, formula: Formula) -> float:
         """How far the candidate's outputs and buffers are from those of a formula."""
@@ -238,18 +235,6 @@ class Bench(Executor):
                 merged[first] = merged.get(first, 0.0) + value
         return merged
 
-    def _is_reshaped(self, name: str) -> bool:
-        sides = [
-            side[name].shape for side in (self.reference, self.wanted) if name in side
-        ]
-        return len(set(sides)) > 1
-
-
-def arrays_given(accused: FailingBlock) -> Tensors:
-    """The floating inputs of a block, by path."""
-    given = _paths(tuple(accused.args), dict(accused.kwargs))
-    return {path: leaf for path, leaf in given if is_floating(leaf)}
-
 
 def _paths(args: Any, kwargs: Any) -> Sequence[tuple[str, Any]]:
     return [
@@ -264,7 +249,9 @@ def _repeated(accused: FailingBlock) -> Iterator[tuple[str, str]]:
     Self-attention, for example, is given its tokens three times.
     """
     seen: Tensors = {}
-    for path, leaf in arrays_given(accused).items():
+    for path, leaf in _paths(accused.args, dict(accused.kwargs)):
+        if not is_floating(leaf):
+            continue
         for first, other in seen.items():
             if leaf.size > 1 and (leaf is other or np.array_equal(leaf, other)):
                 yield f"{_GRADIENT}{path}", f"{_GRADIENT}{first}"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from deliralike.conformance.explain import (
@@ -20,43 +19,29 @@ from deliralike.conformance.explain.arguments import called, has_all, is_known, 
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
-    Formula,
     Known,
 )
 from deliralike.conformance.explain.dropout import dropout
 from deliralike.conformance.explain.loss_table import LOSSES, conventions
 
 
-@dataclass(frozen=True)
-class Family:
-    """What is known of a block.
-
-    Attributes:
-        formula: What the reference computes.
-        conventions: What other code does instead, the likely ones first.
-    """
-
-    formula: Formula
-    conventions: Sequence[Convention]
-
-
-def family_of(kind: str, given: Arguments) -> Family | None:
-    """The family of a block; None for one that is not known."""
+def known_of(kind: str, given: Arguments) -> Known | None:
+    """What a block computes, and may compute instead, the likely things first."""
     name = plain(kind)
     if name in _LAYERS:
-        return Family(*_LAYERS[name](given))
+        return _LAYERS[name](given)
     if name.startswith("Drop"):
-        return Family(*dropout(given))
+        return dropout(given)
     if name in LOSSES:
-        return Family(losses.formula_of(name), list(conventions(name, given)))
+        return losses.formula_of(name), list(conventions(name, given))
     if name == "Identity":
-        return Family(lambda nn, given: given["x"], ())
+        return (lambda nn, given: given["x"]), []
     if not (name.islower() and is_known(name)) or not has_all(name, given):
         return None
     own = windows.convolved if name == "conv" else partial(called, name)
     if name in activations.NAMES:
-        return Family(own, activations.conventions(name, given))
-    return Family(own, _FUNCTIONS[name](given) if name in _FUNCTIONS else ())
+        return own, activations.conventions(name, given)
+    return own, _FUNCTIONS[name](given) if name in _FUNCTIONS else []
 
 
 _LAYERS: Mapping[str, Callable[[Arguments], Known]] = {
@@ -80,6 +65,7 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "adaptive_avg_pool": partial(windows.adaptive, "adaptive_avg_pool"),
     "adaptive_max_pool": partial(windows.adaptive, "adaptive_max_pool"),
     "interpolate": windows.interpolate,
+    **dict.fromkeys(("tril", "triu"), shapes.triangle),
     "concatenate": shapes.concatenate,
     "flatten": shapes.flatten,
     "linear": shapes.linear,

@@ -59,7 +59,7 @@ def explain(glue: Glue) -> Explanation | None:
     limit = min(MATCH, 1e-3 * apart)
     for one in _tried(glue, mine, theirs):
         if one.distance <= limit:
-            return Explanation(f"{where} being {one.cause}", one.distance, apart, limit)
+            return Explanation(f"{where} being {one.cause}", one.distance, apart)
     return None
 
 
@@ -88,6 +88,12 @@ def _tried(glue: Glue, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Trial]:
     found = relations.nearest(mine, theirs)
     if found is not None:
         yield Trial(f"{_FORMER}: {found.cause}", found.distance)
+    for said, source in sources.items():
+        if source.shape == mine.shape == theirs.shape:
+            found = relations.nearest(mine - source, theirs - source)
+            if found is not None:
+                words = f"a sum in which what is added to {said} is {found.cause}"
+                yield Trial(words, found.distance)
 
 
 def _of_sources(sources: Arrays, array: np.ndarray) -> Iterator[tuple[str, float]]:
@@ -115,14 +121,13 @@ def _sums(sources: Arrays, mine: np.ndarray, theirs: np.ndarray) -> Iterator[Tri
         if relative_difference(mine, times * source) <= MATCH:
             continue  # it is no sum
         if any(relative_difference(rest, other) <= MATCH for other in terms.values()):
-            yield Trial(
-                f"a sum in which {name} is missing", relative_difference(rest, theirs)
-            )
-            found = relations.nearest(source, theirs - rest)
+            said, term = f"a sum in which {name} is", theirs - rest
+            yield Trial(f"{said} missing", relative_difference(rest, theirs))
+            for other, instead in terms.items():
+                yield Trial(f"{said} {other}", relative_difference(instead, term))
+            found = relations.nearest(source, term)
             if found is not None:
-                yield Trial(
-                    f"a sum in which {name} is changed: {found.cause}", found.distance
-                )
+                yield Trial(f"{said} changed: {found.cause}", found.distance)
             continue
         factor = float(f"{np.vdot(theirs - mine, source) / square:.9g}")
         said = f"{_FORMER} plus {factor:.6g} times {name} (one term more, as of a skip connection)"

@@ -98,7 +98,9 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         {words: partial(_reduced, kind, count) for words, count in divisors.items()}
     )
     labels = {}
-    if not kept.all():
+    if given["ignore_index"] in range(classes):
+        labels["ignored labels counted as those of any other class"] = target
+    elif not kept.all():
         last = "ignored labels counted as the last class (index -1 wraps)"
         labels[last] = np.where(kept, target, classes - 1)
     for by in (1, -1):

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -56,16 +57,12 @@ class _Bench(Executor):
 
     def __init__(self, loss: Loss, tap: Tap) -> None:
         self.loss, self.tap = loss, tap
+        self.given = loss.calls[tap]
 
     @property
     def data(self) -> int:
         """The numbers of the loss and its gradients."""
         return sum(map(np.size, self.loss.candidate.values()))
-
-    @property
-    def given(self) -> Arguments:
-        """What the call is given."""
-        return self.loss.calls[self.tap]
 
     def distance(self, formula: Formula) -> float:
         """How far the loss and its gradients are, relative."""
@@ -104,19 +101,14 @@ def explain(loss: Loss) -> Explanation | None:
     if apart <= LIMIT:
         return None
     limit, end = min(MATCH, 1e-3 * apart), time.process_time() + _PATIENCE
-    for trial in _trials(loss):
+    # Other calls, what is seen without any, and calls with a number that is searched for.
+    trials = chain(_of_calls(loss, False), _relations(loss), _of_calls(loss, True))
+    for trial in trials:
         if trial.distance <= limit:
             return Explanation(trial.cause, trial.distance, apart)
         if time.process_time() > end:
             break
     return _unknown(mine, its)
-
-
-def _trials(loss: Loss) -> Iterator[Trial]:
-    """Other calls, what is seen without any, and calls with a number that is searched for."""
-    yield from _of_calls(loss, free=False)
-    yield from _relations(loss)
-    yield from _of_calls(loss, free=True)
 
 
 def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:

@@ -107,7 +107,7 @@ def layer_norm(given: Arguments) -> Known:
     rank = given["x"].ndim
     axes = tuple(range(rank - len(given["normalized_shape"]), rank))
     usual = {"axes": axes}
-    return with_usual(_without_running_statistics, usual), _rules({**given, **usual})
+    return with_usual(_without_running_statistics, usual), _rules(given)
 
 
 def group_norm(given: Arguments) -> Known:
@@ -124,7 +124,7 @@ def group_norm(given: Arguments) -> Known:
     )
     return with_usual(_without_running_statistics, usual), [
         counts,
-        *_rules({**given, **usual}),
+        *_rules(given),
     ]
 
 
@@ -134,7 +134,7 @@ def instance_norm(given: Arguments) -> Known:
     axes = tuple(range(2, rank))
     usual = {"axes": axes, "learned": _per_channel(rank)}
     others = {"by batch statistics instead of those of each sample": (0, *axes)}
-    table = [*_rules({**given, **usual}), values("axes", others, "normalised")]
+    table = [*_rules(given), values("axes", others, "normalised")]
     return with_usual(_without_running_statistics, usual), table
 
 
@@ -193,7 +193,7 @@ def batch_norm(given: Arguments) -> Known:
         "by all channels of each sample (layer norm)": tuple(range(1, x.ndim)),
         "over the batch axis alone": (0,),
     }
-    eps, *further = _rules({**given, **usual})
+    eps, *further = _rules(given)
     found = [eps]
     if tracked:
         found += _moving(given) if training else _evaluating()

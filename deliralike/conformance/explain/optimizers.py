@@ -6,13 +6,13 @@ simulated on what both sides were fed, and compared with the candidate's updates
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.causes import Cause
+from deliralike.conformance.causes import in_words
 from deliralike.conformance.explain.convention import (
     Arguments,
     Convention,
@@ -42,7 +42,7 @@ def explain(trace: Trace) -> Explanation | None:
         said = (
             "the rule of the reference is not known, or is not one for all parameters"
         )
-        return Explanation(said, np.inf)
+        return Explanation(f"{said}; {_farthest(trace)}", np.inf)
     bench = _Bench(trace, trace.candidate, base)
     if bench.itself <= _SAME:
         return None
@@ -51,6 +51,26 @@ def explain(trace: Trace) -> Explanation | None:
         return own
     table = conventions(base, trace)
     return _explanation(bench, list(run(table, bench, bench.formula)))
+
+
+def form_of_groups(trace: Trace, forms: Sequence[Form]) -> Form | None:
+    """The form of an optimizer with these for its parameter groups; None where it is not known.
+
+    Which of two groups holds the biases and other vectors is seen in the reference's updates.
+    """
+    if len(forms) != 2:
+        return forms[0] if len(forms) == 1 else None
+    vectors = trace.spread(trace.are_vectors)
+    for one, other in (forms, forms[::-1]):
+        changes = dict(one.changes)
+        for name, value in one.changes.items():
+            beside = getattr(other, name)
+            if isinstance(value, float) and value != beside:
+                changes[name] = np.where(vectors, value, beside)
+        form = Form(one.kind, changes)
+        if _Bench(trace, trace.reference, form).itself <= _SAME:
+            return form
+    return None
 
 
 def _of_settings(bench: _Bench) -> Explanation | None:
@@ -64,29 +84,31 @@ def _of_settings(bench: _Bench) -> Explanation | None:
     causes = []
     for name in dict.fromkeys((*base.changes, *other.changes)):
         usual, value = getattr(base, name), getattr(other, name)
+        if np.ndim(usual) or np.ndim(value):
+            return None  # of parameter groups: the table has the words for it
         if not np.array_equal(usual, value):
             words = _WORDS_OF.get((name, value))
             if name == "bound" and base.clip is None:
                 usual = None
-            causes.append(Cause(words) if words else Cause(name, value, usual))
-    return Explanation.of(causes, match, bench.itself) if causes else None
+            causes.append(words or in_words(name, value, usual))
+    return Explanation("; ".join(causes), match, bench.itself) if causes else None
 
 
 def _explanation(bench: _Bench, trials: Sequence[Trial]) -> Explanation:
     """All that fit equally well."""
     met = [trial for trial in trials if trial.is_met]
     if not met:
-        return _unknown(bench.trace)
+        return Explanation(_farthest(bench.trace), np.inf)
     best = min(trial.distance for trial in met)
     limit = max(_SAME, 10 * best)
-    causes = dict.fromkeys(trial.cause for trial in met if trial.distance <= limit)
+    causes = dict.fromkeys(one.cause for one in met if one.distance <= limit)
     others = [trial.distance for trial in trials if trial.distance > limit]
     return Explanation(
         ", or ".join(list(causes)[:_CAUSES]), best, min([*others, bench.itself])
     )
 
 
-def _unknown(trace: Trace) -> Explanation:
+def _farthest(trace: Trace) -> str:
     """The element whose updates are farthest apart, with its numbers side by side."""
     size = np.abs(trace.reference).max(axis=1, keepdims=True) + np.finfo(float).tiny
     apart = np.abs(trace.candidate - trace.reference) / size
@@ -94,8 +116,7 @@ def _unknown(trace: Trace) -> Explanation:
     position = int(np.searchsorted(trace.starts, place, side="right")) - 1
     said = f"{trace.names[position]}[{place - trace.starts[position]}] at step {step + 1}: "
     said += f"parameter {trace.parameters[at]:.9g}, gradient {trace.gradients[at]:.9g}, update "
-    said += f"{trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
-    return Explanation(said, np.inf)
+    return f"{said}{trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
 
 
 # What executes forms
@@ -110,6 +131,8 @@ class _Bench(Executor):
     def __init__(self, trace: Trace, target: np.ndarray, base: Form) -> None:
         """Compare changes of a form with updates."""
         self.trace, self.target, self.base = trace, target, base
+        # A formula is told other values of what the base changes, or of other settings.
+        self.given = base.changes
         its, mine, whole = (
             trace.by_parameter(x * x) ** 0.5
             for x in (target, trace.reference, trace.parameters)
@@ -117,11 +140,6 @@ class _Bench(Executor):
         floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
         size = np.maximum(its, mine)
         self.size = trace.spread(np.where(size > 0, size, floor))
-
-    @property
-    def given(self) -> Arguments:
-        """What the base changes; a formula is told other values of these, or of other settings."""
-        return self.base.changes
 
     def formula(self, nn: Any, given: Arguments) -> np.ndarray:
         """The updates of a form: `nn` is not used."""
@@ -144,6 +162,24 @@ class _Bench(Executor):
 
 # Other values of one setting, with what a report says of each; rules without the setting have none.
 _ROWS: Sequence[tuple[str, Named]] = (
+    (
+        "clip",
+        {
+            "no clipping of gradients": None,
+            "clipping by the joint norm": "norm",
+            "clipping per tensor: each gradient by its own norm": "tensor",
+            "clipping by value instead of norm": "value",
+        },
+    ),
+    ("weight_decay", {"no weight decay": 0.0}),
+    (
+        "decay_form",
+        {
+            "weight decay coupled: as L2, into the gradient": "l2",
+            "weight decay decoupled from the gradient, as in AdamW": "decoupled",
+            "weight decay decoupled and not times the learning rate": "absolute",
+        },
+    ),
     (
         "velocity",
         {
@@ -203,44 +239,18 @@ _ROWS: Sequence[tuple[str, Named]] = (
         },
     ),
 )
-_OF_CLIPPING: Sequence[tuple[str, Named]] = (
-    (
-        "clip",
-        {
-            "no clipping of gradients": None,
-            "clipping by the joint norm": "norm",
-            "clipping per tensor: each gradient by its own norm": "tensor",
-            "clipping by value instead of norm": "value",
-        },
-    ),
-)
-_OF_DECAY: Sequence[tuple[str, Named]] = (
-    ("weight_decay", {"no weight decay": 0.0}),
-    (
-        "decay_form",
-        {
-            "weight decay coupled: as L2, into the gradient": "l2",
-            "weight decay decoupled from the gradient, as in AdamW": "decoupled",
-            "weight decay decoupled and not times the learning rate": "absolute",
-        },
-    ),
-)
-
-
 _WORDS_OF = {
-    (name, value): words
-    for name, values in (*_ROWS, *_OF_CLIPPING, *_OF_DECAY)
-    for words, value in values.items()
+    (name, value): words for name, values in _ROWS for words, value in values.items()
 }
 
 
 def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     """Known ones that differ from a form's own, the likely ones first."""
-    rows = [*(_OF_CLIPPING if form.clip is not None else ())]
-    rows += _OF_DECAY if np.any(form.weight_decay) else ()
-    rows += _ROWS
-    for name, values in rows:
-        if form.has(name):
+    absent = [] if form.clip else ["clip"]
+    if not np.any(form.weight_decay):
+        absent += ["weight_decay", "decay_form"]
+    for name, values in _ROWS:
+        if form.has(name) and name not in absent:
             own = getattr(form, name)
             others = {
                 words: v for words, v in values.items() if not np.array_equal(own, v)
@@ -250,8 +260,10 @@ def conventions(form: Form, trace: Trace) -> Iterator[Convention]:
     sums = "a sum for a mean, or the other way round: gradients times"
     yield number("learning rate times", "rate", _TIMES, unit=form.rate)
     yield number(sums, "factor", _TIMES, unit=form.factor)
-    decay = form.weight_decay
-    yield number("weight_decay", "weight_decay", _DECAYS, usual=decay)
+    for name, starts in _NUMBERS.items():
+        usual = getattr(form, name) if form.has(name) else None
+        if usual is not None and np.ndim(usual) == 0:
+            yield number(name, name, starts, usual=usual)
 
 
 def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
@@ -285,4 +297,9 @@ def _of_values(form: Form, trace: Trace) -> Iterator[tuple[str, Named]]:
 
 
 _TIMES = (1e-3, 0.03, 0.3, 0.9, 1.1, 3.0, 30.0, 1e3)
-_DECAYS = (1e-6, 1e-4, 1e-2, 0.1, 0.3)
+# Settings of a rule that are searched for, and where.
+_NUMBERS: Mapping[str, Sequence[float]] = {
+    "weight_decay": (1e-6, 1e-4, 1e-2, 0.1, 0.3),
+    "eps": (1e-10, 1e-7, 1e-4, 1e-2),
+    **dict.fromkeys(("momentum", "alpha", "beta1", "beta2"), (0.5, 0.9, 0.99, 0.999)),
+}

@@ -64,6 +64,8 @@ def _relations(reference: Any, candidate: Any) -> Iterator[Way]:
             yield f"{name} of it", applied(name, r)
     if r.size == c.size > 1:
         yield from _moved(r, c)
+    if r.shape == c.shape:
+        yield from _shifted(r, c)
 
 
 def _scaled(r: Array, c: Array) -> Iterator[Way]:
@@ -101,6 +103,20 @@ def _moved(r: Array, c: Array) -> Iterator[Way]:
         if found is not None:
             words = listed(found.tolist(), 8)
             yield f"axis {axis} in the order [{words}]", np.take(r, found, axis)
+
+
+def _shifted(r: Array, c: Array) -> Iterator[Way]:
+    """Moved along an axis, where other elements come in at its end, such as the next position's."""
+    for axis, size in enumerate(r.shape):
+        for by in (1, -1) if size >= _SEVERAL else ():
+            kept = (slice(None),) * axis + (slice(by, None) if by > 0 else slice(by),)
+            other = (slice(None),) * axis + (
+                slice(-by) if by > 0 else slice(-by, None),
+            )
+            if not np.array_equal(r[kept], r[other]):
+                moved = c.copy()
+                moved[other] = r[kept]
+                yield f"shifted by {by} along axis {axis}", moved
 
 
 def order_along(r: Array, c: Array, axis: int) -> Array | None:

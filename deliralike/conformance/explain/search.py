@@ -13,10 +13,9 @@ import numpy as np
 
 from deliralike.backends.base import Backend
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain.convention import Convention, Formula
 from deliralike.conformance.explain.execute_variant import Bench
-from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.families import known_of
 from deliralike.conformance.explain.generic_transforms import generic_conventions
 from deliralike.conformance.explain.trials import Trial, run
 from deliralike.conformance.findings import LIMIT, MATCH, Explanation, FailingBlock
@@ -42,15 +41,14 @@ def explain(accused: FailingBlock, backend: Backend) -> Explanation | None:
     bench = Bench(accused, backend)
     if bench.itself.distance <= LIMIT:
         return _absent(accused)
-    family = family_of(accused.kind, bench.given)
-    if family is None or not reproduces(bench, family.formula):
+    known = known_of(accused.kind, bench.given)
+    if known is None or not reproduces(bench, known[0]):
         return None
+    formula, own = known
     end = time.process_time() + PATIENCE
     others: list[Trial] = []
-    conventions = chain(
-        family.conventions, generic_conventions(bench.accused, bench.given)
-    )
-    found = first_match(bench, conventions, family.formula, end, others)
+    conventions = chain(own, generic_conventions(bench.accused, bench.given))
+    found = first_match(bench, conventions, formula, end, others)
     return found or _nearest(others, bench.itself)
 
 
@@ -79,7 +77,7 @@ def first_match(
         match = trial.within(everything)
         if match <= limit:
             near = min((one.within(everything) for one in others), default=None)
-            return Explanation.of(_causes(trial), match, near)
+            return Explanation(trial.cause, match, near)
         others.append(trial)
         if time.process_time() > end:
             break
@@ -105,13 +103,10 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
     apart = max(itself.distances.values())
     best = min(trials, key=lambda one: one.within(itself.distances), default=itself)
     distance = best.within(itself.distances)
-    if best is itself or not MATCH < distance <= _NEAR * apart:
+    is_near = MATCH < distance <= _NEAR * apart and np.isfinite(distance)
+    if best is itself or not is_near:
         return None
-    return Explanation.of(_causes(best), distance)
-
-
-def _causes(trial: Trial) -> list[Cause]:
-    return [] if trial.choice is None else [trial.choice.cause]
+    return Explanation(best.cause, distance)
 
 
 def _absent(accused: FailingBlock) -> Explanation | None:

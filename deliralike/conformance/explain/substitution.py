@@ -20,10 +20,9 @@ from deliralike import nest
 from deliralike.backends.base import Backend
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import only
-from deliralike.conformance.causes import Cause
 from deliralike.conformance.explain import arguments
 from deliralike.conformance.explain.execute_variant import Bench
-from deliralike.conformance.explain.families import family_of
+from deliralike.conformance.explain.families import known_of
 from deliralike.conformance.explain.generic_transforms import generic_conventions
 from deliralike.conformance.explain.search import first_match, reproduces
 from deliralike.conformance.findings import (
@@ -108,14 +107,14 @@ def _left_out(one: Substitute, bench: Bench) -> Explanation | None:
     for words, output in ways.items():
         match = max(bench.distances(_arrays(one.follow(output))).values())
         if match <= min(MATCH, 1e-3 * apart):
-            return Explanation.of([Cause(words)], match, apart)
+            return Explanation(words, match, apart)
     return None
 
 
 def explain(
     substitutes: Sequence[Substitute], backend: Backend
-) -> tuple[Substitute, Explanation] | None:
-    """The call and the convention in its place that hand on what the candidate hands on.
+) -> tuple[Explanation | None, FailingBlock | None]:
+    """The convention in the place of a call that hands on what the candidate hands on, and the call.
 
     Args:
         substitutes: In the order of the reference's calls.
@@ -129,27 +128,25 @@ def explain(
     for one, bench in suspects:
         explanation = _left_out(one, bench)
         if explanation is not None:
-            return one, explanation
+            return explanation, one.accused
     own, further = [], []
     for one, bench in suspects:
-        family = family_of(one.accused.kind, bench.given)
-        if family is not None and reproduces(bench, family.formula):
-            own.append((one, bench, family.formula, family.conventions))
+        known = known_of(one.accused.kind, bench.given)
+        if known is not None and reproduces(bench, known[0]):
+            own.append((one, bench, *known))
             conventions = generic_conventions(one.accused, bench.given)
-            further.append((one, bench, family.formula, conventions))
+            further.append((one, bench, known[0], conventions))
     # What is known of some call comes before what any call may do otherwise.
     for one, bench, formula, table in own + further:
         if time.process_time() > end:
-            return None
+            break
         explanation = first_match(bench, table, formula, end, [])
-        if explanation is not None:
-            return one, _with_name(explanation, one)
-    return None
-
-
-def _with_name(explanation: Explanation, one: Substitute) -> Explanation:
-    """An explanation that says which function it is of; a layer has its place."""
-    kind = one.accused.kind
-    if not arguments.is_known(kind):
-        return explanation
-    return replace(explanation, cause=f"{explanation.cause}, in {kind}()")
+        if explanation is None:
+            continue
+        kind = one.accused.kind
+        if arguments.is_known(kind):  # a layer has its place
+            explanation = replace(
+                explanation, cause=f"{explanation.cause}, in {kind}()"
+            )
+        return explanation, one.accused
+    return None, None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.conformance.explain.convention import (
-    LOG,
+    POSITIVE,
     Arguments,
     Axis,
     Choice,
@@ -37,13 +37,11 @@ class Trial:
     Attributes:
         cause: In words.
         distance: Of all that was compared.
-        choice: What was applied, if it is told by a convention.
         distances: How far each tensor of a block is, by name.
     """
 
     cause: str
     distance: float
-    choice: Choice | None = None
     distances: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -61,18 +59,15 @@ class Executor:
 
     Attributes:
         digits: Of a number that is found.
+        given: What a formula is given.
     """
 
     digits = 6
+    given: Arguments
 
     @property
     def data(self) -> int:
         """How many independent numbers are compared."""
-        raise NotImplementedError
-
-    @property
-    def given(self) -> Arguments:
-        """What a formula is given."""
         raise NotImplementedError
 
     def distance(self, formula: Formula) -> float:
@@ -81,7 +76,7 @@ class Executor:
 
     def tried(self, choice: Choice, formula: Formula) -> Trial | None:
         """The formula with a choice applied; None where it cannot be executed."""
-        return Trial(str(choice.cause), self.distance(choice.formula(formula)), choice)
+        return Trial(choice.cause, self.distance(choice.formula(formula)))
 
     def fitted(self, choice: Choice, formula: Formula) -> Choice | None:
         """A free choice with the number that comes nearest; None where nothing comes nearer."""
@@ -111,7 +106,7 @@ def number(
 ) -> Convention:
     """A number over many decades that is searched for; `unit` is what is multiplied by it."""
     apply = changing(lambda nn, given, value: {name: value * unit})
-    return Convention(words, tuple(starts), apply, usual, free=True, axis=LOG)
+    return Convention(words, tuple(starts), apply, usual, free=True, axis=POSITIVE)
 
 
 def run(

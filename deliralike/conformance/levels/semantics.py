@@ -24,7 +24,6 @@ from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
-    NOT_REACHED,
     PASSED,
     Finding,
     Level,
@@ -148,8 +147,10 @@ def compared(
     """Both sides of one mode."""
     mine = reference.recording
     theirs = correspondence.to_reference(candidate.recording, mine)
-    output, buffers = Comparison(np.inf, "output"), only(mine.state, theirs.state)
-    if Tap() in theirs.calls:
+    # A loss may call parts of a network only, and a class may have a ``__call__`` of its own.
+    output = Comparison(np.inf, "output") if candidate.error else Comparison()
+    buffers = only(mine.state, theirs.state)
+    if Tap() in mine.calls and Tap() in theirs.calls:
         its = theirs.calls[Tap()].output
         output = compare(_arrays("output", reference.output), _arrays("output", its))
     gradients, inputs = (
@@ -235,8 +236,6 @@ def _inputs(recording: Recording, correspondence: Correspondence) -> Named:
 
 def level(modes: Mapping[str, Mode]) -> Level:
     """The verdict over both modes."""
-    if not modes:
-        return Level("L1", TITLE, NOT_REACHED, notes=("Nothing was compared.",))
     findings, nulls, gradients = tuple(_findings(modes)), set[str](), []
     differences: dict[str, float] = {}
     for mode_name, mode in modes.items():
@@ -269,19 +268,25 @@ def unsteady(
     training: bool,
     first: Look,
     elements: int | None,
-) -> list[Tap]:
-    """Return the calls whose outputs differ between two equal runs of one network, in order.
+) -> Tap | None:
+    """Return the first call whose output differs between two equal runs of one network.
 
     It is `UNIT` where only the loss differs.
     """
     again = look(subject, batch, training, elements).recording
-    changed = []
     for name, call in only(first.recording.calls, again.calls).items():
         if not _equal(call.output, again.calls[name].output):
-            changed.append(name)
-    if not changed and not _equal(first.recording.output, again.output):
-        return [UNIT]
-    return changed
+            return name
+    return None if _equal(first.recording.output, again.output) else UNIT
+
+
+def is_equal(first: Recording, second: Recording) -> bool:
+    """Whether two runs gave the same numbers in all calls, and the same loss."""
+    mine, its = (
+        [one.output, *(call.output for call in one.calls.values())]
+        for one in (first, second)
+    )
+    return first.calls.keys() == second.calls.keys() and _equal(mine, its)
 
 
 def _equal(first: Any, second: Any) -> bool:
@@ -327,8 +332,10 @@ def short(recording: Recording, batch: Batch) -> str:
                 return f"{name} gives {leaf.dtype}"
     if Tap() not in recording.calls:
         return ""
-    inputs, outputs = arrays_in(batch), arrays_in(recording.calls[Tap()].output)
-    if any(_needs_float64(leaf) for leaf in outputs):
+    inputs = arrays_in(batch)
+    found = arrays_in(recording.calls[Tap()].output)
+    outputs = [leaf for leaf in found if leaf.dtype == np.float64]
+    if not all(fits(leaf[np.isfinite(leaf)], 24).all() for leaf in outputs):
         return ""  # another output may hold weights as they are, which began in float32
     for leaf in outputs:
         if _is_rounded(leaf) and not any(np.array_equal(leaf, one) for one in inputs):
@@ -336,20 +343,11 @@ def short(recording: Recording, batch: Batch) -> str:
     return ""
 
 
-def _needs_float64(array: np.ndarray) -> bool:
-    """Return whether an array holds a number that float32 has not."""
-    if array.dtype != np.float64:
-        return False
-    return not fits(array[np.isfinite(array)], 24).all()
-
-
 def _is_rounded(array: np.ndarray) -> bool:
     """Return whether an array holds numbers that were rounded to float32.
 
     Whole numbers, halves, quarters … say nothing about that.
     """
-    if array.dtype != np.float64:
-        return False
     telling = array[
         np.isfinite(array) & (array != np.round(array)) & ~fits(array, _FEW_BITS)
     ]

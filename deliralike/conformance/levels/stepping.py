@@ -32,7 +32,7 @@ from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Following, Make, Subject
 from deliralike.errors import DeliralikeError
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import each_once
+from deliralike.network.state import Slot, each_once
 from deliralike.nn import start
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.replicas.network import AccumulateGradients
@@ -76,7 +76,8 @@ def level(
             notes=(*notes, "there is no optimizer on both sides"),
         )
     forced = Forced.of(reference.network, steps, seed, frozenset(never))
-    there, theirs, shapes = _trainable_shapes(candidate.network), names or {}, {}
+    there = _trainable_shapes(candidate.network.neutral_slots())
+    theirs, shapes = names or {}, {}
     for name, shape in forced.shapes.items():
         if there.get(theirs.get(name, name)) == shape:
             shapes[name] = shape
@@ -156,8 +157,7 @@ class Forced:
         never: frozenset[str] = frozenset(),
     ) -> Forced:
         """For the parameters of a network."""
-        slots = each_once(network.neutral_slots()).items()
-        shapes = {name: slot.shape for name, slot in slots if slot.trainable}
+        shapes = _trainable_shapes(each_once(network.neutral_slots()))
         return cls(shapes, steps, seed, never)
 
     @property
@@ -283,9 +283,8 @@ def _reduced(shape: Shape, largest: float) -> Shape:
     return reduced
 
 
-def _trainable_shapes(network: AbstractNetwork) -> dict[str, Shape]:
+def _trainable_shapes(slots: Mapping[str, Slot]) -> dict[str, Shape]:
     """The shape of each trainable parameter."""
-    slots = network.neutral_slots()
     return {name: slot.shape for name, slot in slots.items() if slot.trainable}
 
 
@@ -379,15 +378,15 @@ class _Run:
             words = (
                 f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
             )
-            cause = Explanation.from_observation(words)
             yield Finding(
-                "L4", place, "learning rate", _relative(mine, its), explanation=cause
+                "L4",
+                place,
+                "learning rate",
+                _relative(mine, its),
+                explanation=Explanation.from_observation(words),
             )
-        if any(True for _ in self._apart(place, None)):
-            yield from self._apart(place, explaining.explain(self.trace()))
-
-    def _apart(self, place: str, explanation: Explanation | None) -> Iterator[Finding]:
-        """A finding for parameters that differ, and one for those that move without a gradient."""
+        # Parameters that differ, and those that move without a gradient.
+        cause = None
         for what, steps in (
             ("update", self.updates),
             ("unused parameter", self.unused),
@@ -395,13 +394,12 @@ class _Run:
             found = _beyond(steps)
             if not found:
                 continue
+            cause = cause or explaining.explain(self.trace())
             step, first = next(iter(found))
             wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
-            yield Finding(
-                "L4", place, said, size, explanation=explanation, remarks=(remark,)
-            )
+            yield Finding("L4", place, said, size, explanation=cause, remarks=(remark,))
 
     @property
     def worst(self) -> float:
@@ -423,7 +421,7 @@ class _Run:
         present = []
         for recorded in self.recorded:
             present.append([name in recorded[1] for name in names])
-        return Trace(
+        trace = Trace(
             names=names,
             sizes=sizes,
             axes=tuple(map(len, shapes)),
@@ -433,9 +431,12 @@ class _Run:
             rates=np.array(self.rates),
             reference=rows(2),
             candidate=rows(3),
-            form=_form(self.reference.optimizer, names),
-            other=_form(self.candidate.optimizer, names),
         )
+        mine, its = (
+            explaining.form_of_groups(trace, _forms(side.optimizer, names))
+            for side in (self.reference, self.candidate)
+        )
+        return replace(trace, form=mine, other=its)
 
 
 def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float]:
@@ -456,21 +457,23 @@ def _settings(optimizer: AbstractOptimizer) -> dict[str, Any]:
         return {}
 
 
-def _form(optimizer: AbstractOptimizer, names: Sequence[str]) -> Form | None:
-    """The form of an optimizer that follows one rule; None for others."""
+def _forms(optimizer: AbstractOptimizer, names: Sequence[str]) -> list[Form]:
+    """The forms of an optimizer's rule in its groups, as far as they are known, none twice."""
     groups, settings = optimizer.groups, _settings(optimizer)
     if groups is not None:
         rules = [groups.rules[groups.index(name)] for name in names]
         kind, parts = type(rules[0]).__name__, [vars(rule) for rule in rules]
     else:
         kind, parts = settings.get("class", ""), settings.get("groups", [settings])
-    if any(part != parts[0] for part in parts):
-        return None
-    hooks = []
+    hooks, forms = [], []
     for hook in optimizer.pre_update_hooks:
         if not isinstance(hook, AccumulateGradients):
             hooks.append(hook)
-    return form_of(kind, parts[0], hooks)
+    for part in parts:
+        form = form_of(kind, part, hooks)
+        if form is not None and form not in forms:
+            forms.append(form)
+    return forms
 
 
 # Numbers

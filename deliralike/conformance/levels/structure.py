@@ -14,7 +14,7 @@ import numpy as np
 
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.by_name import block_kinds, only, owner, without
-from deliralike.conformance.causes import Cause
+from deliralike.conformance.causes import in_words
 from deliralike.conformance.explain.weights import explain_weights
 from deliralike.conformance.findings import FAILED, Explanation, Finding, Level
 from deliralike.conformance.kinds import Shape, Tensors
@@ -126,7 +126,7 @@ def _of_shape(
         return finding
     return replace(
         finding,
-        explanation=Explanation.from_observation(str(Cause("groups", other, mine))),
+        explanation=Explanation.from_observation(in_words("groups", other, mine)),
     )
 
 

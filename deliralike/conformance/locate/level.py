@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import backends
-from deliralike.conformance import explain
-from deliralike.conformance.explain import glue, losses, substitution
+from deliralike.conformance.explain import glue, losses, search, substitution
 from deliralike.conformance.findings import (
     FAILED,
     LIMIT,
@@ -36,7 +35,6 @@ TITLE = "place"
 MOST_PLACES = (
     12  # that are explained; where one convention is wrong throughout, these say so
 )
-_NEAR = 0.03  # of a place's difference: what is farther from the candidate is no hint
 
 Explained = tuple[Explanation | None, FailingBlock | None]  # and whom it accuses
 Attempt = Callable[[], Explained]
@@ -64,7 +62,8 @@ def level(running: Running) -> Level:
             key = (finding.place, finding.kind, finding.what)
             if key not in findings or finding.explained > findings[key].explained:
                 findings[key] = finding
-        if findings and all(finding.explained for finding in findings.values()):
+        is_explained = all(finding.explained for finding in findings.values())
+        if findings and (is_explained or running.follows_no_mode):
             break
     found = sorted([*findings.values(), *drops], key=_rank)
     status = FAILED if found else NOT_REACHED
@@ -159,19 +158,16 @@ def _effect(running: Running, place: Place) -> str:
 
 def _explanation(running: Running, place: Place) -> Explained:
     """The first known explanation with whom it accuses, or else the nearest of all."""
-    found: list[Explanation] = []
+    nearest: Explanation | None = None
     unknown: Explained = (None, None)
     for attempt in _attempts(running, place):
         what = f"An explanation of {place.path or 'the network'}"
         explanation, accused = running.attempt(what, attempt, unknown)
         if explanation is not None and explanation.known:
             return explanation, accused
-        if explanation is not None:
-            found.append(explanation)
-    nearest = min(found, key=lambda one: one.match, default=None)
-    # What is hardly nearer than the reference itself is no hint.
-    is_none = nearest is not None and _NEAR * place.difference < nearest.match < np.inf
-    return (None if is_none else nearest), None
+        if nearest is None or (explanation and explanation.match < nearest.match):
+            nearest = explanation
+    return nearest, None
 
 
 def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
@@ -181,15 +177,11 @@ def _attempts(running: Running, place: Place) -> Iterator[Attempt]:
     """
     backend, between = backends.of(running.reference.network), place.glue
 
-    def of_substitutes() -> Explained:
-        found = substitution.explain(place.substitutes, backend)
-        return (None, None) if found is None else (found[1], found[0].accused)
-
     if place.loss is not None:
         yield partial(_about, None, losses.explain, place.loss)
     for accused in place.accused:
-        yield partial(_about, accused, explain.explain, accused, backend)
-    yield of_substitutes
+        yield partial(_about, accused, search.explain, accused, backend)
+    yield partial(substitution.explain, place.substitutes, backend)
     if between is None or running.raises:
         return  # beside an error a setting would look like a factor
     # A single number tells nothing of the formula that it comes from.

@@ -15,6 +15,7 @@ from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
 from deliralike.conformance.observe import Call, handed_on
+from deliralike.conformance.observe.corresponding import of_reference
 from deliralike.conformance.places import Tap
 
 
@@ -46,7 +47,7 @@ def _layer(units: Units, name: Tap, call: Call) -> tuple[str, Named] | None:
 
 def _handed_on(units: Units, forcing: Forcing, name: Tap, output: Any) -> Tensors:
     """What the reference hands on with another result of a call; nothing where it refuses that."""
-    given = {tap: one.reference for tap, one in forcing.taps.items()}
+    given = of_reference(forcing.taps)
     try:
         return _forward(handed_on(units.reference, given, {name: output}))
     except Exception:  # noqa: BLE001  # of a stranger's network, such as of sequences of no length

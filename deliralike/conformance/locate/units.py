@@ -29,7 +29,11 @@ from deliralike.conformance.observe import (
     listen,
     record,
 )
-from deliralike.conformance.observe.corresponding import Correspondence, SharedCalls
+from deliralike.conformance.observe.corresponding import (
+    Correspondence,
+    SharedCalls,
+    of_reference,
+)
 from deliralike.conformance.places import (
     INPUT,
     OUTPUT,
@@ -205,9 +209,8 @@ def forced_once(
 
 def force_reference(units: Units, taps: SharedCalls, weights: Cotangents) -> Forced:
     """The reference forced at the calls that both sides make."""
-    given = {name: tap.reference for name, tap in taps.items()}
     return force(
-        units.reference, given, {name: weights[name] for name in given}, units.cotangent
+        units.reference, of_reference(taps), only(weights, taps), units.cotangent
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, permutations
 from typing import Any
 
@@ -17,7 +18,8 @@ def orders(pairs: Sequence[Pair]) -> Iterator[Iterator[Change]]:
     """For each set of layers among which something else would do: every order of them."""
     layers = _by_layer(pairs)
     for group in _groups(pairs, layers):
-        yield _of_group(pairs, layers, group)
+        every = map(partial(_exchanged, pairs, layers, group), permutations(group))
+        yield (change for change in every if change is not None)
 
 
 def in_order(pairs: Sequence[Pair], called: Sequence[str]) -> Change:
@@ -37,15 +39,6 @@ def in_order(pairs: Sequence[Pair], called: Sequence[str]) -> Change:
         order = sorted(group, key=lambda layer: places[layer])
         found |= _exchanged(pairs, layers, group, order) or {}
     return found
-
-
-def _of_group(
-    pairs: Sequence[Pair], layers: Mapping[str, list[int]], group: Sequence[str]
-) -> Iterator[Change]:
-    for order in permutations(group):
-        change = _exchanged(pairs, layers, group, order)
-        if change is not None:
-            yield change
 
 
 def _by_layer(pairs: Sequence[Pair]) -> dict[str, list[int]]:

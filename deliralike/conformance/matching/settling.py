@@ -67,7 +67,7 @@ def settle(
         list(itertools.islice(group, _MOST_OPTIONS + 1))
         for group in _groups(match.names)
     ]
-    groups.sort(key=_first_called)
+    groups.sort(key=lambda group: min(_indices(group), default=0))  # as they are called
     doubted = [group for group in groups if not search.by_value(group)]
     is_small = all(len(group) <= _MOST_OPTIONS for group in doubted)
     tied = groups
@@ -174,11 +174,6 @@ def _as_they_are(pairs: Sequence[Pair]) -> Change:
         if plain:
             found[index] = {"transform": plain[0]}
     return found
-
-
-def _first_called(group: Sequence[Change]) -> int:
-    """The place of a group's first pair in the order of calls."""
-    return min(_indices(group), default=0)
 
 
 def _indices(group: Sequence[Change]) -> set[int]:

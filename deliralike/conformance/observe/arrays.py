@@ -36,9 +36,6 @@ class Setting:
         """Hold a value."""
         self.value = value
 
-    def __repr__(self) -> str:
-        return repr(self.value)
-
 
 def bare(values: Any) -> Any:
     """Return a nest with plain values in the place of settings."""

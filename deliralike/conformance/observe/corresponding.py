@@ -61,6 +61,11 @@ class SharedCall:
 SharedCalls = Mapping[Tap, SharedCall]
 
 
+def of_reference(taps: SharedCalls) -> dict[Tap, Call]:
+    """The reference's calls among those that both sides make."""
+    return {name: tap.reference for name, tap in taps.items()}
+
+
 @dataclass(frozen=True)
 class Counterpart:
     """What the candidate's unit does at the reference's inputs.
@@ -148,12 +153,7 @@ class Correspondence:
         cotangent: Any,
     ) -> Forced:
         """`taps.force` on the candidate, in the names and layouts of the reference."""
-        return force(
-            unit,
-            {name: tap.reference for name, tap in taps.items()},
-            weights,
-            cotangent,
-        )
+        return force(unit, of_reference(taps), weights, cotangent)
 
     def to_reference(self, recording: Recording, reference: Recording) -> Recording:
         """What the candidate did, in the names and layouts of the reference."""

@@ -13,8 +13,7 @@ A proof is a mapping with
   ``figures`` and ``findings``.
 
 A level's ``findings`` are a list of mappings: the fields of `Finding`, and ``text``, its sentence;
-``explanation`` is None or has the fields of `Explanation`, and ``text``; its ``causes`` are the
-same as data, each with ``setting``, ``value`` and ``usual``.
+``explanation`` is None or has the fields of `Explanation`, and ``text``.
 
 Several proofs are ``{"schema": "deliralike.proofs", "version", "verdict", "headline", "proofs":
 [...]}``. JSON has no word for numbers that are not finite: they are the texts ``"NaN"``,
@@ -30,14 +29,13 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.conformance.causes import Cause
 from deliralike.conformance.findings import Explanation, Finding, Level
 from deliralike.conformance.proof_data import ProofData, ProofsData
 from deliralike.errors import SettingError
 
 VERSION = 1
 ONE, SEVERAL = "deliralike.proof", "deliralike.proofs"
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def of(report: ProofData | ProofsData[Any]) -> dict[str, Any]:
@@ -65,14 +63,12 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
-    if isinstance(value, Cause | Level):
+    if isinstance(value, Level):
         return _fields(value)
     if isinstance(value, Finding | Explanation):
         return _fields(value) | {"text": str(value)}
     if isinstance(value, float) and not math.isfinite(value):
-        return next(
-            name for name, other in _NOT_FINITE.items() if repr(other) == repr(value)
-        )
+        return _NOT_FINITE[str(value)]
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise SettingError(

@@ -113,10 +113,6 @@ class Placed:
         """An array in a layout, with the values that it can have there."""
         return cls(layout.of(x), layout) if x.ndim else cls(x, IN_ORDER)
 
-    def in_order(self) -> Placed:
-        """The same values in C order."""
-        return Placed(self.values, IN_ORDER)
-
     def stored(self) -> np.ndarray:
         """What the backend's array is a view of."""
         return self.layout.store(self.values)
@@ -144,7 +140,8 @@ def agree_in_every_layout(row: Any, backend: Backend, network: Any) -> None:
         values = tuple(each.values.tobytes() for each in (*inputs, *cotangents))
         if values not in answers:
             plain = (
-                [each.in_order() for each in some] for some in (inputs, cotangents)
+                [Placed(each.values, IN_ORDER) for each in some]
+                for some in (inputs, cotangents)
             )
             answers[values] = _results(row, backend, network, state, *plain)
             answers[values] |= _numbered(

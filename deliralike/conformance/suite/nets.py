@@ -202,12 +202,19 @@ class Moving(Shared):
         return self.norm(y) * y * mean
 
 
-class Setting(Network):
-    """A buffer that is set, and used in the same call."""
+class Scaling(Network):
+    """A factor for each feature."""
 
     def __init__(self):
         super().__init__()
         self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
+
+
+class Setting(Scaling):
+    """A buffer that is set, and used in the same call."""
+
+    def __init__(self):
+        super().__init__()
         self.mean = self.nn.Buffer(np.zeros(3))
 
     def forward(self, x):
@@ -217,12 +224,11 @@ class Setting(Network):
         return y * self.mean
 
 
-class Remembering(Network):
+class Remembering(Scaling):
     """A product with what the last call gave."""
 
     def __init__(self):
         super().__init__()
-        self.factor = self.nn.Parameter((3,), np.array([0.5, 2.0, -1.0]))
         self.last = self.nn.State((0, 3), like=self.factor)
 
     def forward(self, x):

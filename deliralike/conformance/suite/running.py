@@ -175,6 +175,7 @@ def declares(backend: Backend, need: str) -> bool:
 def header(backend: Backend) -> dict[str, Any]:
     """What is tested."""
     dtype = dtype_of(backend)
+    beside = [need for need in (*_BY_METHOD, "registered") if declares(backend, need)]
     return {
         "backend": backend.name,
         "framework": backend.version(),
@@ -182,10 +183,6 @@ def header(backend: Backend) -> dict[str, Any]:
         "devices": backend.devices(),
         "checked in": f"{dtype} on {backend.devices()[0]} (limit {LIMITS[dtype]:g})",
         "precision": backend.precision(),
-        "declares": [*backend.dtypes, *sorted(backend.capabilities), *_beside(backend)],
+        "declares": [*backend.dtypes, *sorted(backend.capabilities), *beside],
         "lacks": sorted(backend.lacks),
     }
-
-
-def _beside(backend: Backend) -> list[str]:
-    return [need for need in (*_BY_METHOD, "registered") if declares(backend, need)]

@@ -45,8 +45,9 @@ class MultiheadAttention(Network):
             embed_dim, num_heads, "MultiheadAttention: embed_dim", "num_heads"
         )
         self.batch_first = batch_first
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
+        kdim, vdim = (embed_dim if dim is None else dim for dim in (kdim, vdim))
+        self.kdim = checks.positive(kdim, "kdim", "MultiheadAttention")
+        self.vdim = checks.positive(vdim, "vdim", "MultiheadAttention")
         self.add_zero_attn = add_zero_attn
         self.is_packed = self.kdim == self.vdim == embed_dim
         if self.is_packed:

@@ -194,10 +194,6 @@ class _ConvTranspose(_Windows):
             raise SettingError(
                 f"{cls.__name__}: padding_mode={padding_mode!r}; wanted 'zeros'"
             )
-        if isinstance(padding, str):
-            raise SettingError(
-                f"{cls.__name__}: padding={padding!r}; wanted whole numbers"
-            )
         settings = cls._settings(
             in_channels, out_channels, kernel_size, stride, padding, dilation, groups
         )
@@ -209,8 +205,9 @@ class _ConvTranspose(_Windows):
         checks.channels(self, x, self.in_channels, self.n)
 
     def forward(self, x, output_size: Sizes | None = None):
-        self.check_input(x)
-        extra = self.extra_for(x, output_size)
+        layer = self.written_once
+        layer.check_input(self, x)
+        extra = layer.extra_for(self, x, output_size)
         return self.nn.conv_transpose(
             x,
             self.weight,

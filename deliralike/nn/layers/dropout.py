@@ -12,14 +12,6 @@ from deliralike.nn.start import Shape
 from deliralike.random import drop_threshold
 
 
-def _rate(layer: Any, p: float | None) -> float:
-    """The probability of a call: its own, which is checked, or the layer's."""
-    if p is None:
-        return layer.p
-    drop_threshold(p)
-    return p
-
-
 class _Dropout(Network):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
@@ -37,15 +29,23 @@ class _Dropout(Network):
     def mask_shape(self, x) -> Shape:
         return tuple(x.shape)
 
+    def dropped(self, x, mask, rate: float):
+        """The elements that a mask keeps, scaled up."""
+        return x * (mask * (1.0 / (1.0 - rate)))
+
     def forward(self, x, p: float | None = None):
-        rate = _rate(self, p)
-        self.check_input(x)
+        layer = self.written_once
+        rate = self.p
+        if p is not None:
+            layer.check_settings(p)
+            rate = p
+        layer.check_input(self, x)
         if not self.training or rate == 0:
             return x
         if rate == 1:
             return x * 0.0
-        mask = self.nn.keep_mask(self, self.mask_shape(x), rate, x)
-        return x * (mask * (1.0 / (1.0 - rate)))
+        mask = self.nn.keep_mask(self, layer.mask_shape(self, x), rate, x)
+        return layer.dropped(self, x, mask, rate)
 
 
 class Dropout(_Dropout):
@@ -62,14 +62,7 @@ class AlphaDropout(_Dropout):
     Dropped elements are ``-alpha * scale`` of `SELU` in the place of 0.
     """
 
-    def forward(self, x, p: float | None = None):
-        rate = _rate(self, p)
-        self.check_input(x)
-        if not self.training or rate == 0:
-            return x
-        if rate == 1:
-            return x * 0.0
-        mask = self.nn.keep_mask(self, self.mask_shape(x), rate, x)
+    def dropped(self, x, mask, rate: float):
         low = -1.7580993408473766  # -alpha * scale
         factor = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * low * low))
         return (x * mask + low * (1.0 - mask)) * factor - factor * low * rate

@@ -78,6 +78,7 @@ def _function_layer(
     summary = str(computes.__doc__).partition("\n\n")[0]
     signature = inspect.Signature(parameters)
     initialise.__signature__ = signature  # type: ignore[attr-defined]
+    initialise.__annotations__ = {name: arguments[name].annotation for name in settings}
     body = {
         "__init__": initialise,
         "__doc__": f"{summary}\n\nThe function `{function}` as a layer.",

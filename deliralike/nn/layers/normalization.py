@@ -1,7 +1,7 @@
 """Batch, instance, group and layer normalisation."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.errors import SettingError
 from deliralike.network.base import Network
-from deliralike.nn import checks
+from deliralike.nn import checks, geometry
 from deliralike.nn.arguments import in_float32
 from deliralike.nn.start import ONES, ZEROS, Shape
 from deliralike.parallel.replicas.context import current as current_replica
@@ -183,6 +183,7 @@ class _InstanceNorm(_RunningNorm):
         count = math.prod(x.shape[2:])
         checks.several_values(self, x, count)
         if self.track_running_stats:
+            checks.several_values(self, x)
             dims = tuple(range(2, x.ndim))
             mean = nn.mean(nn.mean(x, dims), 0)
             var = nn.mean(nn.var(x, dims, correction=0), 0)
@@ -266,6 +267,12 @@ class LayerNorm(_Norm):
             self.normalized_shape, elementwise_affine, elementwise_affine and bias
         )
 
+    @classmethod
+    def check_settings(
+        cls, normalized_shape: int | Sequence[int], *args: Any, **kwargs: Any
+    ) -> None:
+        _sizes(normalized_shape)
+
     def forward(self, x):
         checks.last_axes(self, x, self.normalized_shape)
         return self.nn.layer_norm(
@@ -315,6 +322,7 @@ class LocalResponseNorm(Network):
 
 
 def _sizes(normalized_shape: int | Sequence[int]) -> Shape:
-    if isinstance(normalized_shape, int):
-        return (normalized_shape,)
-    return tuple(normalized_shape)
+    sizes: Any = normalized_shape
+    if not isinstance(sizes, Iterable):
+        sizes = (sizes,)
+    return geometry.steps(sizes, len(sizes), "normalized_shape")

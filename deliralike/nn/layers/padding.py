@@ -1,5 +1,6 @@
 """Padding layers in 1 to 3 dimensions."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from deliralike.network.base import Network
@@ -35,9 +36,9 @@ class _ConstantPad(_Pad):
 
 def _flat(padding: Sizes, n: int) -> Shape:
     """Return the numbers before and after each axis, from the last one on."""
-    if isinstance(padding, int):
-        return (padding,) * (2 * n)
-    return tuple(padding)
+    if isinstance(padding, Iterable):
+        return tuple(padding)
+    return (padding,) * (2 * n)
 
 
 _MODES = {

@@ -140,7 +140,7 @@ class AsynchronousAverages:
                 )
         if batch > length or (batch == length and self._uncounted):
             raise ProcessError(
-                f"{self._here()}: the epoch has {length} batches: end it before the next one begins"
+                f"{self._position()}: the epoch has {length} batches: end it before the next begins"
             )
         if batch == length:
             self.nodes.processes.all_gather_object(
@@ -191,8 +191,8 @@ class AsynchronousAverages:
         epoch = self.state.epoch
         if not length <= batch <= length + 1:
             raise ProcessError(
-                f"{self._here()}: the epoch ends after {batch} batches, and {length} were told: "
-                "every process needs the same number of batches"
+                f"{self._position()}: the epoch ends after {batch} batches, and {length} were told"
+                ": every process needs the same number of batches"
             )
         losses = self.nodes.processes.all_gather_object(
             f"the loss of epoch {epoch}", float(loss)
@@ -222,7 +222,7 @@ class AsynchronousAverages:
             )
         return self.batches + self._uncounted
 
-    def _here(self) -> str:
+    def _position(self) -> str:
         return f"{self.nodes.processes}, epoch {self.state.epoch}, batch {self.state.batch}"
 
     # Messages

@@ -415,7 +415,7 @@ class ReplicasOverProcesses(Replicas):
             SettingError: No process has samples.
         """
         if self.state.takes_whole:
-            return self._own_of_whole(arguments, loss)
+            return self._local_share(arguments, loss)
         shares = super().scatter(arguments, loss)
         own = 0 if self.state.empty_share else shares.sizes[0]
         sizes = self._sizes_of_shares(own, "a batch, the samples of each share")
@@ -440,7 +440,7 @@ class ReplicasOverProcesses(Replicas):
             )
         return known
 
-    def _own_of_whole(self, arguments: Any, loss: Loss | None) -> Shares:
+    def _local_share(self, arguments: Any, loss: Loss | None) -> Shares:
         """Return this process's share of a batch that every process has."""
         spec, root = self.spec_of(loss)
         count = self.processes.count

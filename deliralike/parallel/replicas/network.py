@@ -28,7 +28,7 @@ from deliralike.optim.loss import (
     Loss,
     LossResult,
     count_samples,
-    or_one,
+    nonzero,
     value_of,
     with_value,
 )
@@ -419,7 +419,7 @@ class Replicas(Single):
         total = None
         if loss.reduction == "denominator":
             total = sum(self.detached_number(part.denominator) for part in parts)
-            value = network.nn.sum(values) / (loss.divisor or or_one(total))
+            value = network.nn.sum(values) / (loss.divisor or nonzero(total))
         else:
             weights = network.nn.constant(
                 np.asarray(loss.weights(shares.sizes)), values
@@ -480,7 +480,7 @@ class Replicas(Single):
         else:
             own = self.detached_number(part.denominator)
             denominator = sum(context.exchange("the loss's denominator", own))
-        value = part.value * (1.0 / (loss.divisor or or_one(denominator)))
+        value = part.value * (1.0 / (loss.divisor or nonzero(denominator)))
         return LossResult(value, part.extras, denominator)
 
     def detached_number(self, denominator: Any) -> Any:

@@ -73,7 +73,7 @@ def name_of_given_data(dataset: data.Dataset) -> str:
     return f"{_GIVEN}{dataset.name}"
 
 
-def is_given(settings: Settings) -> bool:
+def has_given_data(settings: Settings) -> bool:
     """Return whether the data of a run were given, and no name loads them."""
     return settings.data.startswith(_GIVEN)
 
@@ -86,7 +86,7 @@ def load_data(settings: Settings) -> data.Dataset:
         UnknownName, ArgumentError: There is no such dataset, or no such option of it.
         DataUnavailable: A package is missing.
     """
-    if is_given(settings):
+    if has_given_data(settings):
         raise DataUnavailable(
             "data: the run was made on data of its own, called "
             f"{settings.data.removeprefix(_GIVEN)!r}, which are not kept: give them again "

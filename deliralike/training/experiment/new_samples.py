@@ -26,7 +26,7 @@ from deliralike.errors import BatchError, SettingError, listed
 from deliralike.inference import SlidingWindowInferer
 from deliralike.nn.geometry import per_axis
 from deliralike.training.evaluation import predict
-from deliralike.training.experiment.building import is_given, load_network
+from deliralike.training.experiment.building import has_given_data, load_network
 from deliralike.training.experiment.files import read_settings
 from deliralike.training.experiment.folder import SETTINGS, read_last_start
 from deliralike.training.experiment.parts import make_transform
@@ -194,7 +194,9 @@ def new_samples(folder: str | Path, paths: Iterable[AnyPath]) -> NewSamples:
         if not files[0].is_file():
             raise SettingError(f"there is no file {str(files[0])!r}")
         return read(files[0], start, folder)
-    is_folder = user_data.kind(settings.data) == "folder" and not is_given(settings)
+    is_folder = user_data.kind(settings.data) == "folder" and not has_given_data(
+        settings
+    )
     if is_folder and len(start["sample_shape"]) == 4:
         return _volumes(files, start, settings)
     pictures = _files_of(files, SUFFIXES)

@@ -47,11 +47,11 @@ def make_each(
         UnknownName: The table has no such name.
         ArgumentError, SettingError: There is no such number, one is lacking, or makes no sense.
     """
-    made = []
+    objects = []
     for entry in entries:
         numbers = {key: value for key, value in entry.items() if key != NAME}
-        made.append(make_by_name(kind, table, entry[NAME], numbers))
-    return made
+        objects.append(make_by_name(kind, table, entry[NAME], numbers))
+    return objects
 
 
 def make_transform(entries: Sequence[Entry]) -> Callable[..., Any] | None:

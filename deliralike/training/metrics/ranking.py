@@ -47,7 +47,7 @@ class Ranking(ClassMetric):
         """
         if self.multilabel:
             return self._of_several(outputs, targets)
-        return self._of_one(outputs, targets)
+        return self._rows_of_labels(outputs, targets)
 
     def compute(self, evidence: Any) -> Figures:
         """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
@@ -75,7 +75,7 @@ class Ranking(ClassMetric):
     @abstractmethod
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
 
-    def _of_one(self, outputs: Any, targets: Any) -> Rows:
+    def _rows_of_labels(self, outputs: Any, targets: Any) -> Rows:
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:

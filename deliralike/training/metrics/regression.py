@@ -169,7 +169,7 @@ class R2(Errors):
             "sum": (errors**2).sum(axis=1),
             "places": np.full(len(errors), errors.shape[1]),
             "mean": mean[:, 0],
-            "around": ((target - mean) ** 2).sum(axis=1),
+            "squares": ((target - mean) ** 2).sum(axis=1),
         }
 
     def _compute(self, evidence: Any) -> float:
@@ -178,7 +178,7 @@ class R2(Errors):
         means = evidence["mean"]
         mean = ratio((places * means).sum(), places.sum())
         # Centred sums lose no digits.
-        within = evidence["around"].sum()
+        within = evidence["squares"].sum()
         between = (places * (means - mean) ** 2).sum()
-        around = within + between
-        return 1.0 - ratio(evidence["sum"].sum(), around)
+        total = within + between
+        return 1.0 - ratio(evidence["sum"].sum(), total)

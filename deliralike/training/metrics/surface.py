@@ -51,11 +51,13 @@ class SurfaceMetric(ClassMetric):
         first = 0 if self.include_background else 1
         for i in range(len(figures)):
             for c in range(first, batch.classes):
-                ours = surface(predicted[i] == c) * spacing
-                theirs = surface(true[i] == c) * spacing
-                if len(ours) and len(theirs):
-                    figures[i, c] = self._figure(ours, theirs, settings[c])
-                elif len(ours) or len(theirs):
+                predicted_surface = surface(predicted[i] == c) * spacing
+                true_surface = surface(true[i] == c) * spacing
+                if len(predicted_surface) and len(true_surface):
+                    figures[i, c] = self._figure(
+                        predicted_surface, true_surface, settings[c]
+                    )
+                elif len(predicted_surface) or len(true_surface):
                     figures[i, c] = getattr(self, "missing", 0.0)
         return {
             "figures": figures,

@@ -168,8 +168,8 @@ class Copies:
 
     def share(self, original: Copies) -> None:
         """Use the arrays of another network's copies, where the root shares its parameters."""
-        for own, theirs in zip(self.parameters, original.parameters, strict=True):
-            for target, source in zip(own[1:], theirs[1:], strict=True):
+        for targets, sources in zip(self.parameters, original.parameters, strict=True):
+            for target, source in zip(targets[1:], sources[1:], strict=True):
                 if source.is_initialized:
                     target.array = source.array
 

@@ -236,9 +236,9 @@ def _has_mark(value: Any, mark: Any) -> bool:
     """Return whether a value is as it was marked; a container may hold more, as a log does."""
     if not isinstance(mark, Contents) or mark.kind is not type(value):
         return bool(_mark(value) == mark)
-    held: Any = value
-    if len(held) < len(mark.items):
+    members: Any = value
+    if len(members) < len(mark.items):
         return False
     if mark.names is not None:
-        held = [held.get(name, _MISSING) for name in mark.names]
-    return all(map(_has_mark, held, mark.items))
+        members = [members.get(name, _MISSING) for name in mark.names]
+    return all(map(_has_mark, members, mark.items))

@@ -21,7 +21,7 @@ from deliralike.backends.jax.replicas.network import (
     RefusingRendezvous,
 )
 from deliralike.errors import CapabilityError
-from deliralike.optim.loss import Loss, LossResult, or_one
+from deliralike.optim.loss import Loss, LossResult, nonzero
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.processes.loss_exchange import LossExchange
@@ -216,7 +216,7 @@ class DistributedJaxOptimizer(JaxOptimizer):
         own = network.backend.number(value)
         if loss_function.reduction == "denominator":
             denominator = self._total_denominator(denominator)
-            divisor = loss_function.divisor or or_one(denominator)
+            divisor = loss_function.divisor or nonzero(denominator)
             own, gradients = own / divisor, self._divide(gradients, divisor)
         exchange = LossExchange(network, shares)
         if sum(shares.sizes):
