@@ -263,10 +263,8 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = ["a safetensors file", "a NumPy archive (.npz)"]
-    for _, files in frameworks.formats():
-        kinds.append(files.name)
-    return " or ".join(kinds)
+    kinds = [files.name for _, files in frameworks.formats()]
+    return " or ".join(["a safetensors file", "a NumPy archive (.npz)", *kinds])
 
 
 @contextmanager

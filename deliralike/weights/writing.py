@@ -75,8 +75,8 @@ def writer_of(path: Path) -> Callable[..., None]:
     name, files = frameworks.find(lambda files: path.suffix in files.suffixes)
     if files is None:
         suffixes = [*_WRITERS]
-        for _, framework_files in frameworks.formats():
-            suffixes.extend(framework_files.suffixes)
+        for _, others in frameworks.formats():
+            suffixes += others.suffixes
         raise WeightFileError(
             f"no weight format has the suffix {path.suffix!r} of {str(path)!r}: wanted one of "
             f"{', '.join(suffixes)}"
