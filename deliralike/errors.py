@@ -13,6 +13,8 @@ from typing import Any
 
 from deliralike.terminal import plain
 
+_LONGEST_REASON = 300
+
 
 class DeliralikeError(Exception):
     """The common base of every error raised on purpose."""
@@ -167,6 +169,12 @@ def naming(path: object) -> Iterator[None]:
         if error.filename is None:
             error.filename = str(path)
         raise
+
+
+def reason(error: BaseException) -> str:
+    """Return the words of an error in one line, or the name of its class if it has none."""
+    words = " ".join(str(error).split())
+    return words[:_LONGEST_REASON].rstrip(".") or type(error).__name__
 
 
 def is_number(value: Any) -> bool:

@@ -21,6 +21,7 @@ from deliralike.data.source import readable
 from deliralike.errors import (
     BatchError,
     SettingError,
+    is_number,
     refuse_unknown,
     whole_number,
 )
@@ -336,8 +337,7 @@ def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
 def _check_timeout(timeout: Any, ahead: int) -> None:
     if timeout is None:
         return
-    is_number = isinstance(timeout, int | float | np.number)
-    if not is_number or not 0 < timeout < float("inf"):
+    if not is_number(timeout) or not 0 < timeout < np.inf:
         raise SettingError(
             f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}"
         )

@@ -180,8 +180,9 @@ def resampled(volume: Volume, spacing: float | Sequence[float]) -> Volume:
         >>> resampled(volume, 2.0).array.shape
         (5, 4, 5)
     """
-    wanted = np.broadcast_to(np.asarray(spacing, np.float64), AXES)
-    if not (wanted > 0).all():
+    wanted = np.ravel(spacing)
+    are_numbers = wanted.dtype.kind in "iuf" and wanted.size in (1, AXES)
+    if not are_numbers or not (wanted > 0).all():
         raise SettingError(
             f"spacing is a distance above 0 along each axis, not {spacing!r}"
         )

@@ -67,7 +67,7 @@ class Flip(TypedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_axes(self.axes)
+        check_axes(self.axes)
         if not 0 <= self.probability <= 1:
             raise SettingError(
                 f"probability must lie between 0 and 1, not {self.probability!r}"
@@ -407,7 +407,7 @@ class Rotate(TypedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_axes(self.axes)
+        check_axes(self.axes)
         if not 0 <= self.degrees < np.inf:
             raise SettingError(
                 f"degrees={self.degrees!r} must be an angle of at least 0"
@@ -577,7 +577,12 @@ def _check_std(std: float | Sequence[float]) -> None:
         raise SettingError(f"std must be above zero, not {std!r}")
 
 
-def _check_axes(axes: Sequence[int]) -> None:
+def check_axes(axes: Sequence[int]) -> None:
+    """Refuse axes that are not counted from the end, or named twice.
+
+    Raises:
+        SettingError: Says so.
+    """
     are_distinct = len(set(axes)) == len(axes)
     if not axes or not are_distinct or max(axes) >= 0:
         raise SettingError(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deliralike import nest
+from deliralike.data.transforms import check_axes
 from deliralike.errors import BatchError, SettingError
 from deliralike.inference.predictor import Predictor, pictures, predictor_of
 
@@ -94,7 +95,7 @@ def flips(axes: Sequence[int]) -> list[View]:
         >>> len(flips((-1, -2, -3)))
         8
     """
-    _check_axes(axes)
+    check_axes(axes)
     views = []
     for count in range(len(axes) + 1):
         for chosen in itertools.combinations(axes, count):
@@ -110,7 +111,7 @@ def rotations(axes: tuple[int, int] = (-2, -1)) -> list[View]:
         >>> quarter.transform(np.zeros((1, 1, 2, 3))).shape
         (1, 1, 3, 2)
     """
-    _check_axes(axes)
+    check_axes(axes)
     return [_rotation(turns, axes) for turns in range(4)]
 
 
@@ -210,10 +211,3 @@ def _joined(first: View, second: View) -> View:
         return first.inverse(second.inverse(array))
 
     return View(transform, inverse)
-
-
-def _check_axes(axes: Sequence[int]) -> None:
-    if not axes or len(set(axes)) != len(axes) or max(axes) >= 0:
-        raise SettingError(
-            f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}"
-        )

@@ -14,6 +14,8 @@ from deliralike.errors import StateError, listed
 
 # Files from before PyTorch 0.4.1 lack this buffer, as do flax's own layers.
 _COUNTER = "num_batches_tracked"
+# What torch.optim.swa_utils.AveragedModel counts, beside the weights that it averages.
+AVERAGES = "n_averaged"
 _MOST_SHOWN = 8  # names
 
 
@@ -103,13 +105,12 @@ class LoadReport:
     def complete(self) -> bool:
         """Return whether nothing is missing, unexpected or of the wrong shape.
 
-        A norm's ``num_batches_tracked`` does not count.
+        A norm's ``num_batches_tracked`` does not count, nor does an average's ``n_averaged``.
         """
         means = [name for name in self.loaded if name.endswith("running_mean")]
         norms = {name.removesuffix("running_mean") for name in means}
-        unexpected = [
-            name for name in self.unexpected if name.removesuffix(_COUNTER) not in norms
-        ]
+        allowed = {AVERAGES, *(f"{norm}{_COUNTER}" for norm in norms)}
+        unexpected = set(self.unexpected) - allowed
         missing = [name for name in self.missing if not name.endswith(_COUNTER)]
         return not (missing or unexpected or self.mismatched)
 

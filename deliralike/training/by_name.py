@@ -11,7 +11,6 @@ from deliralike.errors import (
     refuse_unknown,
     refuse_unknown_settings,
 )
-from deliralike.setting_types import refuse_other_types
 
 
 def make_by_name(
@@ -25,7 +24,7 @@ def make_by_name(
     Raises:
         UnknownName: There is none of that name.
         ArgumentError: It has no such setting, or lacks one that it needs.
-        SettingError: One is of another type than it takes.
+        SettingError: It refuses one.
     """
     refuse_unknown(name, table, f"there is no {kind} {name!r}")
     parameters = inspect.signature(table[name]).parameters
@@ -33,5 +32,4 @@ def make_by_name(
     for setting, parameter in parameters.items():
         if setting not in settings and parameter.default is parameter.empty:
             raise ArgumentError(f"{kind} {name!r} needs a setting {setting!r}")
-    refuse_other_types(f"{kind} {name!r}", table[name], settings)
     return table[name](**settings)

@@ -11,22 +11,18 @@ _SNAPSHOT = (
     "updater/model:main/"  # where chainer.training.extensions.snapshot keeps the model
 )
 _BESIDE_MODEL = ("updater/", "extensions/", "extension_triggers/", "stop_trigger/", "_")
-LEAVES = {
-    "W": "weight",
-    "b": "bias",
-    "gamma": "weight",
-    "beta": "bias",
-    "avg_mean": "running_mean",
-    "avg_var": "running_var",
-    "N": "num_batches_tracked",
-}
-_BUFFERS = {
+_OF_NORMS = {
+    "weight": "gamma",
+    "bias": "beta",
     "running_mean": "avg_mean",
     "running_var": "avg_var",
     "num_batches_tracked": "N",
 }
-_OF_NORMS = {"weight": "gamma", "bias": "beta"}
-_OF_OTHERS = {"weight": "W", "bias": "b"}
+_OF_OTHERS = _OF_NORMS | {"weight": "W", "bias": "b"}
+LEAVES = {
+    chainers_leaf: leaf
+    for leaf, chainers_leaf in (*_OF_NORMS.items(), *_OF_OTHERS.items())
+}
 
 
 def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -88,31 +84,25 @@ def _is_beside_model(name: str) -> bool:
 
 
 def renamed(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return a neutral state under Chainer's names.
+    """Return a neutral state under the names that Chainer's own links save; others stay.
 
     Raises:
         StateError: Two names would become one.
+
+    Example:
+        >>> state = {"a.fc.weight": np.ones((2, 3)), "bn.weight": np.ones(2), "bn.bias": np.ones(2)}
+        >>> list(renamed(state))
+        ['a/fc/W', 'bn/gamma', 'bn/beta']
     """
-    names = chainers(state)
     neutral_of: dict[str, str] = {}
-    for name, chainers_name in names.items():
+    for name in state:
+        chainers_name = _chainers_name(name, state)
         first = neutral_of.setdefault(chainers_name, name)
         if first != name:
             raise StateError(
                 f"{first!r} and {name!r} would both be {chainers_name!r} under Chainer's names"
             )
-    return {names[name]: value for name, value in state.items()}
-
-
-def chainers(state: Mapping[str, Any]) -> dict[str, str]:
-    """Return for each neutral name the one that Chainer's own links save; others stay.
-
-    Example:
-        >>> state = {"a.fc.weight": np.ones((2, 3)), "bn.weight": np.ones(2), "bn.bias": np.ones(2)}
-        >>> chainers(state)
-        {'a.fc.weight': 'a/fc/W', 'bn.weight': 'bn/gamma', 'bn.bias': 'bn/beta'}
-    """
-    return {name: _chainers_name(name, state) for name in state}
+    return {chainers_name: state[name] for chainers_name, name in neutral_of.items()}
 
 
 def _neutral_name(name: str) -> str:
@@ -128,6 +118,5 @@ def _chainers_name(name: str, state: Mapping[str, Any]) -> str:
     is_vector = weight in state and np.ndim(state[weight]) == 1
     # A PReLU has a vector alone.
     is_norm = statistic in state or (is_vector and bias in state)
-    parameters = _OF_NORMS if is_norm else _OF_OTHERS
-    chainers_leaf = (_BUFFERS | parameters).get(leaf, leaf)
-    return "/".join([*path, chainers_leaf])
+    names = _OF_NORMS if is_norm else _OF_OTHERS
+    return "/".join([*path, names.get(leaf, leaf)])

@@ -109,7 +109,11 @@ def convert(
         )
     writer = writer_of(target)
     source_contents = contents(source)
-    renaming = rename(source_contents) if rename else _unchanged(source_contents)
+    if rename is None:
+        unchanged, notes = source_contents.without_network()
+        renaming = Renaming(unchanged, notes=notes)
+    else:
+        renaming = rename(source_contents)
     state = storable(target, renaming.state)
     if not dry_run:
         with replacing(target) as temporary:
@@ -130,8 +134,3 @@ def convert(
         renamed=renaming.renamed,
         notes=renaming.notes,
     )
-
-
-def _unchanged(source_contents: Contents) -> Renaming:
-    state, notes = source_contents.without_network()
-    return Renaming(state, notes=notes)

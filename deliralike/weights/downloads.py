@@ -23,6 +23,7 @@ from deliralike.errors import (
     DownloadError,
     SettingError,
     WeightFileError,
+    reason,
 )
 
 HOME = "DELIRALIKE_HOME"
@@ -224,8 +225,10 @@ class HubFile:
             ("a commit", stated.commit_hash, _COMMIT),
         ):
             if not re.fullmatch(pattern, value or ""):
-                reason = f"the server gave {what} that is no hash: {value!r:.100}"
-                raise DownloadError(f"{self} was not downloaded: {reason}")
+                raise DownloadError(
+                    f"{self} was not downloaded: the server gave {what} that is no hash: "
+                    f"{value!r:.100}"
+                )
         with _explaining(str(self), self._advice(hub)):
             found = hub.hf_hub_download(
                 self.repository, filename, revision=self.revision
@@ -334,8 +337,7 @@ def _explaining(source: str, advice: str) -> Iterator[None]:
     except errors as error:
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
-        reason = _reason(error, response)
-        message = f"{source} cannot be downloaded: {reason}"
+        message = f"{source} cannot be downloaded: {_reason(error, response)}"
         is_of_disk = getattr(error, "errno", None) is not None
         if status is None and not is_of_disk:
             message = f"{message}. Without a network: {advice}"
@@ -352,5 +354,4 @@ def _reason(error: BaseException, response: Any) -> str:
         return words
     if _library().constants.HF_HUB_OFFLINE:
         return _OFFLINE
-    words = " ".join(str(error).split()) or type(error).__name__
-    return words[:300].rstrip(".")
+    return reason(error)

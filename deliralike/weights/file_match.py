@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from deliralike.errors import listed
 from deliralike.weights.matching.match import Match
 from deliralike.weights.matching.pairing import Pair
-from deliralike.weights.matching.parts import Unit, shown
+from deliralike.weights.matching.parts import shown
 
 _MOST_SHOWN = 8
 
@@ -57,11 +57,6 @@ class FileMatch:
         tensors = self.match.candidate.tensors.items()
         return self.match.to_reference({name: tensor.value for name, tensor in tensors})
 
-    def shown(self, units: Sequence[Unit]) -> str:
-        """Return tensors of the file, or parts of them, by their names in the file."""
-        named = [replace(unit, source=self.originals[unit.source]) for unit in units]
-        return shown(named)
-
     def __str__(self) -> str:
         """Return how many pairs there are and by what, and a line for each that is open."""
         decided = Counter(pair.decided for pair in self.match.names)
@@ -90,5 +85,8 @@ class FileMatch:
             choices.append("that is another one of the network's")
         for layout in pair.layouts:
             choices.append(f"in the layout {str(layout) or 'as it is'!r}")
-        names = f"{shown(pair.reference)} is {self.shown(pair.candidate)}"
+        units = [
+            replace(unit, source=self.originals[unit.source]) for unit in pair.candidate
+        ]
+        names = f"{shown(pair.reference)} is {shown(units)}"
         return ", or ".join([names, *choices])

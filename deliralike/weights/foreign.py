@@ -99,11 +99,12 @@ def match(
     state, notes = file.best()
     originals = _spelled(state)
     candidate = _side(file, state, originals)
-    spelled = {original: name for name, original in originals.items()}
+    spelled: dict[str | None, str] = {
+        original: name for name, original in originals.items()
+    }
     corrections = {}
     for mine, theirs in (names or {}).items():
-        partner = None if theirs is None else spelled.get(theirs, theirs)
-        corrections[spelled.get(mine, mine)] = partner
+        corrections[spelled.get(mine, mine)] = spelled.get(theirs, theirs)
     found = propose_between(reference, candidate, corrections)
     found = by_other_weights(by_number(found))
     return FileMatch(file.kind, found, originals, notes)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import StateError, refuse_unknown
+from deliralike.errors import StateError, listed, refuse_unknown
 from deliralike.network.core import NetworkCore, unwrap
 from deliralike.terminal import log
 from deliralike.weights.matching.layouts import flattenings
@@ -69,13 +69,12 @@ def refuse(found: Mapping[str, Doubt], source: str) -> None:
     Raises:
         StateError: Names the arrays and what to do.
     """
-    lines = [f"{name}: {doubt.words}" for name, doubt in found.items()]
-    if not lines:
+    if not found:
         return
-    more = f"; and {len(lines) - _MOST_SHOWN} more" if len(lines) > _MOST_SHOWN else ""
+    doubted = [f"{name} ({doubt.words})" for name, doubt in found.items()]
     raise StateError(
         f"{source} does not say how some arrays lie, and nothing was loaded: "
-        f"{'; '.join(lines[:_MOST_SHOWN])}{more}. Take what the framework does usually by "
+        f"{listed(doubted, _MOST_SHOWN)}. Take what the framework does usually by "
         "guess=True in weights.load or zoo.load, or for some of them by guess=[names], and compare "
         "outputs with those of the original"
     )

@@ -20,10 +20,9 @@ def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
     """
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
     exact = mark.is_marked(archive)
-    names: dict[str, str] = {name: name for name in members}
-    notes: tuple[str, ...] = ()
-    if not exact:
-        names, notes = chainer_names.neutral(list(members))
+    names, notes = chainer_names.neutral(list(members))
+    if exact:
+        names, notes = {name: name for name in members}, ()
     state = {}
     for name, neutral_name in names.items():
         array = _read_member(path, archive, name, members[name])

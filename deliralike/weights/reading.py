@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import BackendUnavailable, WeightFileError, WeightFileMissing
+from deliralike.errors import (
+    BackendUnavailable,
+    WeightFileError,
+    WeightFileMissing,
+    reason,
+)
+from deliralike.network.state import AVERAGES
 from deliralike.terminal import log
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import AnyPath, refuse_hostile_archive, refuse_nul
@@ -75,7 +81,9 @@ class Contents:
         bare = without_prefix(state)
         if bare is state:
             return state, notes
-        prefix = next(iter(state)).removesuffix(next(iter(bare)))
+        pairs = zip(state, bare, strict=True)
+        name, new = next(pair for pair in pairs if pair[1] != pair[0])
+        prefix = name.removesuffix(new)
         return bare, (*notes, f"the prefix {prefix!r} was taken off all names")
 
     def without_network(self) -> tuple[Arrays, Notes]:
@@ -153,7 +161,8 @@ def contents(path: AnyPath) -> Contents:
 def without_prefix(state: Arrays) -> Arrays:
     """Return the state without the prefixes that PyTorch's wrappers give to all names."""
     for prefix in _WRAPPERS:
-        if state and all(name.startswith(prefix) for name in state):
+        names = state.keys() - {AVERAGES}
+        if names and all(name.startswith(prefix) for name in names):
             bare = {name.removeprefix(prefix): array for name, array in state.items()}
             return without_prefix(bare)  # a wrapper may be within another one
     return state
@@ -187,7 +196,9 @@ def _of_archive(path: Path) -> Contents | None:
         refuse_hostile_archive(path, archive)
         names = archive.namelist()
         if all(name.endswith(".npy") for name in names):
-            return _contents("a NumPy archive (.npz)", npz_files.read(path, archive))
+            states = npz_files.read(path, archive)
+            kind = "a NumPy archive (.npz)"
+            return Contents(kind, states, exact=states.exact, notes=states.notes)
     return None
 
 
@@ -196,15 +207,10 @@ def _of_framework(path: Path, name: str, files: Any) -> Contents:
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
         if not isinstance(states, FileStates):
             states = FileStates(states, exact=archive_is_marked(path))
-    return _contents(files.name, states, files.order, files.channels_last)
-
-
-def _contents(
-    kind: str, states: FileStates, order: str = "all", channels_last: bool = False
-) -> Contents:
-    if states.exact:
-        order = "all"
-    return Contents(kind, states, order, channels_last, states.exact, states.notes)
+    order = "all" if states.exact else files.order
+    return Contents(
+        files.name, states, order, files.channels_last, states.exact, states.notes
+    )
 
 
 def _folder_format(path: Path) -> tuple[str, Any]:
@@ -258,10 +264,8 @@ def _describe(beginning: bytes) -> str:
 
 
 def _wanted() -> str:
-    kinds = ["a safetensors file", "a NumPy archive (.npz)"]
-    for _, files in frameworks.formats():
-        kinds.append(files.name)
-    return " or ".join(kinds)
+    kinds = [files.name for _, files in frameworks.formats()]
+    return " or ".join(["a safetensors file", "a NumPy archive (.npz)", *kinds])
 
 
 @contextmanager
@@ -272,9 +276,6 @@ def _explaining(path: Path, kind: str) -> Iterator[None]:
     except (WeightFileError, BackendUnavailable):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        if not reason:
-            reason = type(error).__name__
         raise WeightFileError(
-            f"{path} looks like {kind} but cannot be read: {reason}. Wanted {_wanted()}"
+            f"{path} looks like {kind} but cannot be read: {reason(error)}. Wanted {_wanted()}"
         ) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deliralike.errors import StateError, WeightFileError
+from deliralike.errors import StateError, WeightFileError, reason
 from deliralike.network.state import host_array
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import AnyPath, refuse_nul
@@ -75,8 +75,8 @@ def writer_of(path: Path) -> Callable[..., None]:
     name, files = frameworks.find(lambda files: path.suffix in files.suffixes)
     if files is None:
         suffixes = [*_WRITERS]
-        for _, framework_files in frameworks.formats():
-            suffixes.extend(framework_files.suffixes)
+        for _, others in frameworks.formats():
+            suffixes += others.suffixes
         raise WeightFileError(
             f"no weight format has the suffix {path.suffix!r} of {str(path)!r}: wanted one of "
             f"{', '.join(suffixes)}"
@@ -89,11 +89,10 @@ def storable(path: Path, state: State) -> dict[str, np.ndarray]:
     if not state:
         raise WeightFileError(f"{path}: there are no weights to write")
     keep = ("bfloat16",) if path.suffix == ".safetensors" else ()
-    for name in state:
-        _check_name(path, str(name))
     arrays = {}
     try:
         for name, value in state.items():
+            _check_name(path, str(name))
             arrays[str(name)] = host_array(name, value, keep=keep)
     except StateError as error:
         raise WeightFileError(f"{path} cannot hold the weights: {error}") from None
@@ -147,19 +146,15 @@ def replacing(path: Path) -> Iterator[Path]:
     except WeightFileError:
         raise
     except Exception as error:
+        # without the name of the temporary file
+        words = getattr(error, "strerror", None) or reason(error)
         raise WeightFileError(
-            f"{path} was not written, and what was there is left as it was: {_words(error)}"
+            f"{path} was not written, and what was there is left as it was: {words}"
         ) from error
     finally:
         if temporary.is_dir():
             shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
-
-
-def _words(error: Exception) -> str:
-    """Return the reason of an error, without the name of the temporary file."""
-    reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-    return reason or type(error).__name__
 
 
 def flush(path: Path) -> None:

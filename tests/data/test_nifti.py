@@ -215,8 +215,9 @@ def test_settings_that_make_no_sense_are_refused(monkeypatch, tmp_path):
     for wrong in ("RAX", "RLS", "RA"):
         with pytest.raises(SettingError, match="one letter of each pair RL, AP and SI"):
             oriented(volume, wrong)
-    with pytest.raises(SettingError, match="a distance above 0 along each axis, not 0"):
-        resampled(volume, 0)
+    for wrong in (0, "2", (1.0, 2.0), None):
+        with pytest.raises(SettingError, match="a distance above 0 along each axis"):
+            resampled(volume, wrong)
     with pytest.raises(IndexRangeError, match="does not fit into a NIfTI file's int32"):
         data.write_nifti(
             tmp_path / "large.nii", Volume(np.full((2, 2, 2), 2**40), TURNED)

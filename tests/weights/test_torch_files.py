@@ -437,6 +437,25 @@ def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
         )
 
 
+@pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
+def test_the_averages_of_pytorchs_averaged_model_are_loaded(tmp_path, load):
+    network = zoo.build("lenet", backend="torch", seed=1)
+    averaged = torch.optim.swa_utils.AveragedModel(network)
+    averaged.update_parameters(zoo.build("lenet", backend="torch", seed=2))
+    torch.save(averaged.state_dict(), tmp_path / "ema.pth")
+    loaded = zoo.build("lenet", backend="torch")
+    report = load(loaded, tmp_path / "ema.pth")
+    assert report.unexpected == ("n_averaged",)
+    wanted = averaged.module.state_dict()
+    for name, value in loaded.state_dict().items():
+        assert torch.equal(value, wanted[name]), name
+
+
+def test_a_counter_of_averages_alone_has_no_prefix(tmp_path):
+    torch.save({"n_averaged": torch.tensor(3)}, tmp_path / "x.pth")
+    assert [*weights.read(tmp_path / "x.pth")] == ["n_averaged"]
+
+
 def test_names_of_a_trainer_are_told_where_to_be_loaded(tmp_path):
     layer = backends.get("torch").wrap(torch.nn.Linear(3, 2))
     state = {

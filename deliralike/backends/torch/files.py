@@ -10,7 +10,7 @@ import torch
 
 from deliralike.backends.torch.file_formats.archives import Archive, opened
 from deliralike.backends.torch.file_formats.pickles import TYPES, Other, Storage, Tensor
-from deliralike.errors import WeightFileError
+from deliralike.errors import WeightFileError, reason
 from deliralike.weights import refuse_expansion
 
 # Where trainers keep the weights: Lightning, PyTorch's tutorials, timm and torchvision, nnU-Net;
@@ -52,7 +52,7 @@ def read(path: Path) -> dict[str, dict[str, np.ndarray]]:
     except Exception as error:
         raise WeightFileError(
             f"{path} looks like a PyTorch checkpoint, but the safe loader refuses it: "
-            f"{str(error)[:300] or type(error).__name__}; {_WANTED}"
+            f"{reason(error)}; {_WANTED}"
         ) from error
 
 

@@ -28,8 +28,8 @@ class SurfaceMetric(ClassMetric):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        sizes = np.asarray(1 if self.spacing is None else self.spacing)
-        if sizes.dtype.kind not in "iuf" or sizes.ndim > 1 or not (sizes > 0).all():
+        sizes = 1 if self.spacing is None else self.spacing
+        if not np.greater(sizes, 0).all():
             raise SettingError(
                 f"spacing is a size above 0 along each axis, not {self.spacing!r}"
             )
@@ -155,7 +155,6 @@ class Hausdorff(SurfaceMetric):
             raise SettingError(
                 f"percentile lies above 0 and up to 100, not at {self.percentile!r}"
             )
-        super().__post_init__()
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -242,7 +241,6 @@ class SurfaceDice(SurfaceMetric):
                 f"tolerance is a finite distance from 0 up, or one for each class, not "
                 f"{self.tolerance!r}"
             )
-        super().__post_init__()
 
     def _settings(self, classes: int) -> Sequence[Any]:
         tolerances = np.asarray(self.tolerance)

@@ -10,7 +10,7 @@ from typing import Any
 from deliralike.weights.matching.conventions import side_of_gate
 from deliralike.weights.matching.layouts import transforms
 from deliralike.weights.matching.naming import role, spoken
-from deliralike.weights.matching.parts import Unit, cut, cut_apart, join, last, parent
+from deliralike.weights.matching.parts import Unit, cut, join, last, parent
 
 _MOST_PARTS = 8  # gates of both sides of an LSTM
 _PROJECTIONS = ("query", "key", "value")
@@ -49,8 +49,13 @@ def pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
     if len(set(shapes)) > 1:
         if any(shape[1:] != unit.shape[1:] for shape in shapes):
             return []
-        sizes = [shape[0] for shape in shapes]
-        return cut_apart(unit.source, unit.shape, names, sizes)
+        parts = []
+        start = 0
+        for name, shape in zip(names, shapes, strict=True):
+            end = start + shape[0]
+            parts.append(Unit(name, unit.source, shape, range(start, end)))
+            start = end
+        return parts
     for axis, size in enumerate(unit.shape):
         if size % len(members):
             continue

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import UnknownName, suggestion
+from deliralike.errors import UnknownName, listed, suggestion
 from deliralike.network.base import AbstractNetwork
 from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
@@ -112,10 +112,11 @@ class Match:
     @property
     def doubtful(self) -> str:
         """Which pairs are not certain, and what would settle it."""
-        pairs = []
-        for pair in self.ambiguous[:8]:
-            pairs.append(f"{shown(pair.reference)} as {shown(pair.candidate)}")
-        why = ", ".join(pairs) or "matched by names and shapes alone"
+        pairs = [
+            f"{shown(pair.reference)} as {shown(pair.candidate)}"
+            for pair in self.ambiguous
+        ]
+        why = listed(pairs, 8) or "matched by names and shapes alone"
         return (
             f"It is not certain which tensor is which, and no choice that was tried agrees: "
             f"{why}. Say which is which by "
@@ -338,16 +339,14 @@ def by_other_weights(match: Match) -> Match:
     ways: dict[str, set[bool]] = defaultdict(set)
     options = {}
     for index, pair in enumerate(match.names):
-        wanted = pair.reference[0].shape
-        came = pair.candidate[0].shape
-        source = pair.candidate[0].source
-        if len(wanted) != len(came) or role(source) != "weight":
+        mine, theirs = pair.reference[0], pair.candidate[0]
+        if len(mine.shape) != len(theirs.shape) or role(theirs.source) != "weight":
             continue
-        every = transforms(wanted, came)
+        every = transforms(mine.shape, theirs.shape)
         usual = [each for each in every if each.plain or each.turned]
         by_way = {each.turned: each for each in reversed(usual)}
         if len(by_way) == 1:
-            ways[last(source)].update(by_way)
+            ways[last(theirs.source)].update(by_way)
         if {pair.transform, *pair.layouts} <= set(every):
             options[index] = by_way
     pairs = list(match.names)

@@ -97,18 +97,6 @@ def cut(
     return units
 
 
-def cut_apart(
-    name: str, shape: Shape, names: Sequence[str], sizes: Sequence[int]
-) -> list[Unit]:
-    """Return the parts of a tensor along its first axis, which have these sizes."""
-    units = []
-    start = 0
-    for each, size in zip(names, sizes, strict=True):
-        units.append(Unit(each, name, (size, *shape[1:]), range(start, start + size)))
-        start += size
-    return units
-
-
 def shown(units: Sequence[Unit]) -> str:
     """Return the sum of units as a text."""
     return " + ".join(map(str, units))

@@ -20,7 +20,7 @@ from deliralike.weights.matching.cutting import ordered, pieces, series
 from deliralike.weights.matching.layouts import plain, transforms
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import Pair, Side
-from deliralike.weights.matching.parts import Shape, Unit, whole
+from deliralike.weights.matching.parts import Unit, whole
 from deliralike.weights.matching.unit_layouts import (
     Layout,
     by_convolutions,
@@ -100,7 +100,9 @@ class _Search:
 
     def split(self) -> None:
         """Known conventions: gates and projections under common names."""
-        mine, theirs = (_shapes(left) for left in self.left)
+        mine, theirs = (
+            {unit.source: unit.shape for unit in left.values()} for left in self.left
+        )
         reference, candidate = self.sides
         own = units(mine, reference.kinds, theirs)
         others = units(theirs, candidate.kinds, mine)
@@ -271,13 +273,13 @@ class _Search:
         """All below one block is all below another: matched among themselves."""
         outside = []
         for here, path in enumerate((mine, theirs)):
-            left = self.left[here]
-            inside = _below(left, path)
+            inside: Left = {}
+            rest: Left = {}
+            for name, unit in self.left[here].items():
+                part = inside if unit.source.startswith(f"{path}.") else rest
+                part[name] = unit
             if not inside:
                 raise UnknownName(self._unknown(here, path))
-            rest = dict(left)
-            for name in inside:
-                del rest[name]
             outside.append(rest)
             self.left[here] = inside
         self.match()
@@ -344,17 +346,5 @@ def _with(pair: Pair, here: int, *units: Unit) -> Pair:
     return replace(pair, candidate=units)
 
 
-def _shapes(left: Left) -> dict[str, Shape]:
-    return {unit.source: unit.shape for unit in left.values()}
-
-
 def _by_name(units: Iterable[Unit]) -> Left:
     return {unit.name: unit for unit in units}
-
-
-def _below(left: Left, path: str) -> Left:
-    below = {}
-    for name, unit in left.items():
-        if unit.source.startswith(f"{path}."):
-            below[name] = unit
-    return below
