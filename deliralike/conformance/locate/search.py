@@ -36,7 +36,6 @@ from deliralike.conformance.observe.raised import in_words
 from deliralike.conformance.places import OUTPUT, UNIT, Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.ulp import SLIGHT
-from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
 
@@ -234,11 +233,9 @@ def _unit(
 ) -> Unit:
     """A block as a unit, called as it was."""
     args, kwargs = filled(unit.network, call.given)
-    is_network = isinstance(block, AbstractNetwork)
-    network = block if is_network else unit.network.backend.wrap(block)
     return replace(
         unit,
-        network=network,
+        network=unit.network.backend.wrap(block),
         call=operator.call,
         args=args,
         kwargs=kwargs,
