@@ -402,7 +402,6 @@ class Matched(Correspondence):
         return below(around[0], found)
 
 
-_Arrays = list[tuple[Any, Any]]  # of the reference, and of the candidate
 _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 
