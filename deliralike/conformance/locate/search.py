@@ -30,9 +30,10 @@ from deliralike.conformance.locate.units import (
 )
 from deliralike.conformance.locate.whole_loss import whole_loss
 from deliralike.conformance.memory import collect
-from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import in_words
+from deliralike.conformance.observe.recording import listen
+from deliralike.conformance.observe.units import Call, Cotangents, Recording, Unit
 from deliralike.conformance.places import OUTPUT, UNIT, Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.ulp import SLIGHT
