@@ -67,6 +67,11 @@ def level(running: Running) -> Level:
         if findings and (is_explained or running.follows_no_mode):
             break
     found = sorted([*findings.values(), *drops], key=_rank)
+    if sum(one.effect.startswith("Effect") for one in found) > 1:
+        for at, one in enumerate(found):  # what each does by itself is not known
+            found[at] = replace(
+                one, effect=one.effect.replace("Effect", "Effect of all")
+            )
     status = FAILED if found else NOT_REACHED
     notes = tuple(running.attempt.notes)
     if running.raises and not found:
