@@ -118,10 +118,8 @@ def compare(
 
 
 def _subject(given: Any, loss: LossFunction, optimizers: Mapping[str, Rule]) -> Subject:
-    if isinstance(given, Subject):
-        subject = given.replace(network=backends.of(given.network).wrap(given.network))
-    else:
-        subject = Subject(backends.of(given).wrap(given), loss)
+    subject = given if isinstance(given, Subject) else Subject(given, loss)
+    subject = subject.replace(network=backends.wrap(subject.network))
     if subject.optimizers:
         return subject
     following = {name: Following(wanted) for name, wanted in optimizers.items()}

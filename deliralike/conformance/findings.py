@@ -148,6 +148,16 @@ class Finding:
         return f": float64 {self.difference:.1e} (limit {self.limit:g})"
 
 
+def like_float32(difference: float) -> tuple[str, ...]:
+    """What there is to say where a difference is of the size of rounding to float32."""
+    if not 1e-9 < difference < 2e-6:  # from one that is averaged to some that add up
+        return ()
+    size = "makes differences of this size"
+    return (
+        f"float32 rounds to 6e-8: a constant or a cast in float32 on the way {size}.",
+    )
+
+
 def short(sentence: str) -> str:
     """Exponents as people write them.
 

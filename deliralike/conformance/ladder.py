@@ -51,6 +51,7 @@ from deliralike.errors import (
     StateError,
     listed,
 )
+from deliralike.weights.matching.pairing import Pair
 
 Progress = Callable[[str, float], None]
 _SECOND_CALL = "The first call in training agrees; the second one, from the buffers that it has moved, differs."
@@ -80,12 +81,9 @@ class Settings:
     progress: Progress | None = None
 
 
-def _have_equal_names(match: Match) -> bool:
-    """Whether all that is matched has one name, so that what is left over is a difference."""
-    for pair in match.names:
-        if not pair.straight or pair.reference[0].source != pair.candidate[0].source:
-            return False
-    return True
+def _has_one_name(pair: Pair) -> bool:
+    """Whether a tensor of one side is a whole one of the other, of the same name."""
+    return pair.straight and pair.reference[0].source == pair.candidate[0].source
 
 
 class Ladder:
@@ -151,8 +149,8 @@ class Ladder:
             return ""
         telling = []
         for pair in self.match.names:
-            is_plain = pair.straight and pair.transform.plain and pair.certain
-            if not is_plain or pair.reference[0].source != pair.candidate[0].source:
+            is_plain = pair.transform.plain and pair.certain
+            if not (is_plain and _has_one_name(pair)):
                 telling.append(pair)
         shown, others = (
             replace(self.match, names=tuple(telling)),
@@ -238,7 +236,7 @@ class Ladder:
             or is_lacking
             or sides.settled
             or self.reshaped
-            or _have_equal_names(match)
+            or all(map(_has_one_name, match.names))
         )
         if semantic.status == FAILED and not is_certain:
             found = self.levels["L3"].findings if "L3" in self.levels else ()

@@ -92,13 +92,12 @@ class Masks:
             named: The block of the reference in which a call of the candidate's is.
         """
         mine, its = (self.called(side, training) for side in (REFERENCE, CANDIDATE))
-        sizes: Any = (_sizes(mine), _sizes(its))
+        keys: Any = (sizes(mine), sizes(its))
         paths = [one.path for one in mine], [named(one) for one in its]
-        keys = sizes
         counts = Counter(paths[0]), Counter(paths[1])
         if counts[0] <= counts[1] or counts[1] <= counts[0]:
             keys = [
-                list(zip(*both, strict=True)) for both in zip(sizes, paths, strict=True)
+                list(zip(*both, strict=True)) for both in zip(keys, paths, strict=True)
             ]
         pairs = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
         for kind, start, end, first, last in pairs.get_opcodes():
@@ -174,7 +173,8 @@ class Masks:
                 functions.draw = before  # type: ignore[method-assign]
 
 
-def _sizes(drops: Sequence[Drop]) -> list[int]:
+def sizes(drops: Sequence[Drop]) -> list[int]:
+    """How many elements each mask has."""
     return [math.prod(drop.shape) for drop in drops]
 
 

@@ -26,10 +26,6 @@ from deliralike.conformance.observe.matched import Matched
 from deliralike.conformance.subject import Subject
 from deliralike.network.base import Network
 
-Order = tuple[
-    Sequence[str], Sequence[str]
-]  # the paths of either side's blocks as they are called
-
 
 @dataclass(frozen=True)
 class Sides:

@@ -102,7 +102,8 @@ class LeavingOut(Context):
             stays = not is_network and (is_pythons or not is_installed)
             return None if stays else f"{path} was not called"
         is_hub = is_installed and name in ("__new__", "__getattr__")
-        is_idle = name == "train" and self.original.follow_mode(self.cls)
+        blocks = self.original.blocks_of(self.cls)
+        is_idle = name == "train" and all(map(self.framework.follows_mode, blocks))
         is_start = self.start_code.is_all(node)
         if FORWARD in phases and self.start_code.written(node):
             is_start = False  # what `forward` calls changes the network

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import is_dataclass
 from enum import Enum
 from inspect import isclass, isfunction
 from types import ModuleType, NoneType
@@ -86,8 +85,13 @@ class NameRewriter(DefinitionRewriter):
         is_definition = isclass(meaning) or isfunction(meaning)
         if not is_definition or not meaning.__qualname__.isidentifier():
             return None  # not of the module
-        if self._is_output(meaning):
-            name = meaning.__name__
+        is_dict = isclass(meaning) and issubclass(meaning, dict)
+        if (
+            self.source.is_installed
+            and is_dict
+            and hasattr(meaning, "__dataclass_fields__")
+        ):
+            name = meaning.__name__  # with attributes, for outputs
             self.program.lines.add(f"from {meaning.__module__} import {name}")
             return cst.Name(name)
         if not self.framework.ports(meaning.__module__):
@@ -126,11 +130,6 @@ class NameRewriter(DefinitionRewriter):
         if not self.framework.has(name):  # the call around it says what stands for it
             return None
         return cst.parse_expression(f"{NN}.{name}")
-
-    def _is_output(self, cls: Any) -> bool:
-        """Whether it is a dict with attributes of an installed package, for outputs."""
-        is_dict = isclass(cls) and issubclass(cls, dict)
-        return self.source.is_installed and is_dict and is_dataclass(cls)
 
     # Attributes
     # ---------------------------------------------------------------------------------------------

@@ -48,11 +48,6 @@ def _copied(value: Any) -> Any:
 _CHOICES = (*PLAIN, type, FunctionType, BuiltinFunctionType, Layer)
 
 
-def _is_choice(value: Any) -> bool:
-    parts = list(leaves(value))
-    return len(parts) < _MANY and all(isinstance(part, _CHOICES) for part in parts)
-
-
 @dataclass
 class Observed:
     """What was seen in the functions of one file.
@@ -243,7 +238,8 @@ class Observation:
             observed.objects["returned"][key].append(value)
         value = self.framework.layer(value) or value
         choice = MISSING
-        if _is_choice(value):
+        parts = list(leaves(value))
+        if len(parts) < _MANY and all(isinstance(part, _CHOICES) for part in parts):
             choice = _copied(value)
         observed.objects["chosen"][key].append(choice)
 

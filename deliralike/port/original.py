@@ -60,14 +60,7 @@ class Original:
             return []
         frozen = self.framework.frozen(network)
         trained = {*self.framework.parameters(network)} - {*frozen}
-        found: dict[str, None] = {}
-        for name in frozen:
-            found[_shortest(name, trained)] = None
-        return list(found)
-
-    def follow_mode(self, cls: Any) -> bool:
-        """Whether all blocks within those of a class are in the mode that these are set to."""
-        return all(map(self.framework.follows_mode, self.blocks_of(cls)))
+        return list(dict.fromkeys(_shortest(name, trained) for name in frozen))
 
     def is_network(self, cls: Any) -> bool:
         """Whether it is a class of networks, or mixed into one, which has the functions itself."""
@@ -96,9 +89,9 @@ class Original:
         """Whether blocks of a class hold layers in a plain list, tuple or dict of this name."""
         for block in self.blocks_of(cls):
             value = vars(block).get(name)
+            kinds = map(type, leaves(value))
             is_plain = type(value) in (list, tuple, dict)
-            kinds = map(type, leaves(value)) if is_plain else ()
-            if any(map(self.framework.is_network_class, kinds)):
+            if is_plain and any(map(self.framework.is_network_class, kinds)):
                 return True
         return False
 

@@ -24,14 +24,13 @@ def text_of(title: str, definitions: Iterable[str], imports: Iterable[str]) -> s
     """
     body = "\n\n\n".join(definitions)
     used = {one.id for one in ast.walk(ast.parse(body)) if isinstance(one, ast.Name)}
-    lines = [line for line in imports if _bound_by(line) in used]
+    lines = []
+    for line in imports:
+        bound = line.split()[-1].partition(".")[0]
+        if bound in used:
+            lines.append(line)
     head = "\n".join([f'"""{title}"""', "", *_joined(lines)])
     return f"{head}\n\n\n{body}\n"
-
-
-def _bound_by(line: str) -> str:
-    """The name that an import binds."""
-    return line.split()[-1].partition(".")[0]
 
 
 def _joined(lines: Iterable[str]) -> list[str]:

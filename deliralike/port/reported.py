@@ -23,28 +23,21 @@ def reported(source: Source, observed: Observed, definition: Any) -> set[str]:
         if not isinstance(method, cst.FunctionDef):
             continue
         phases = observed.phases(f"{definition.name.value}.{method.name.value}")
-        stored = _stored(method)
+        targets = m.findall(method, m.AssignTarget())
+        stored = {one for target in targets for one in _of_self(target)}
         if FORWARD in phases:
             written |= {one.attr.value for one in stored}
         if phases:
             read |= {one.attr.value for one in _of_self(method) if one not in stored}
     unread = written - read
-    return unread - _read_of_others(source) if unread else unread
-
-
-def _stored(function: cst.CSTNode) -> set[Any]:
-    targets = m.findall(function, m.AssignTarget())
-    return {one for target in targets for one in _of_self(target)}
+    if unread:  # here; other objects may read it
+        others: Any = m.findall(source.tree, m.Attribute(~m.Name("self")))
+        unread -= {one.attr.value for one in others}
+    return unread
 
 
 def _of_self(node: cst.CSTNode) -> list[Any]:
     return list(m.findall(node, OF_SELF))
-
-
-def _read_of_others(source: Source) -> set[str]:
-    """The names of attributes of other objects that a file reads."""
-    others = m.findall(source.tree, m.Attribute(~m.Name("self")))
-    return {one.attr.value for one in others}  # type: ignore[attr-defined]
 
 
 def as_local(target: Any, names: set[str]) -> Any:

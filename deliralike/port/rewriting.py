@@ -247,7 +247,6 @@ class Rewriter(StatementRewriter):
 
     def _is_in_training(self, node: Any) -> bool:
         """Whether it stands below ``if self.training:``."""
-        below = node
         while not isinstance(node, (cst.FunctionDef, cst.Module)):
             below, node = node, self.source.parents[node]
             is_branch = isinstance(node, cst.If) and node.body is below

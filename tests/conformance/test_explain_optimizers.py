@@ -325,6 +325,20 @@ def test_of_a_reference_that_is_not_known_the_numbers_are_shown():
     assert "instead of" in found.cause
 
 
+def test_a_schedule_in_float32_is_said_to_be_like_one():
+    exact = optax.sgd(lambda count: 0.1 * (count + 1.0) / 7.0)
+    rounded = optax.sgd(lambda count: np.float32(0.1) * (count + 1.0) / 7.0)
+    subjects = [
+        with_optimizers(
+            get("jax"), x=lambda one, tx=tx: one.backend.wrap_optimizer(tx, one)
+        )
+        for tx in (exact, rounded)
+    ]
+    finding = stepping.level(*subjects).findings[0]
+    assert 1e-9 < finding.difference < 2e-7
+    assert "float32 rounds to 6e-8" in str(finding)
+
+
 def test_equal_updates_need_no_explanation():
     assert explaining.explain(trace_of(following("adam", lr=0.1))) is None
 

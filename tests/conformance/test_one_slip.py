@@ -167,3 +167,17 @@ def test_a_right_network_with_buffers_is_proved_over_two_calls():
     torch.manual_seed(0)
     proof = compare(Normed(), Normed(), ROWS, weights="load", levels=QUICK)
     assert proof.verdict == "proved"
+
+
+def test_what_two_slips_do_together_is_said_of_neither_alone():
+    class Two(Residual):
+        def forward(self, x):
+            hidden = F.leaky_relu(self.up(self.ln1(x)))
+            return self.last(x + self.ln2(self.down(hidden)))
+
+    other = Two()
+    other.last.eps = 1e-3
+    proof = compare(Residual(), other, ROWS, weights="load", levels=QUICK)
+    effects = [one.effect for one in proof.findings if one.level == "L3"]
+    assert len(effects) > 1
+    assert all(each.startswith("Effect of all on evaluation") for each in effects)

@@ -7,7 +7,7 @@ import torch
 from deliralike.conformance import compare
 from deliralike.conformance.findings import FAILED
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.observe import Call, Recording
+from deliralike.conformance.observe.units import Call, Recording
 from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss

@@ -6,14 +6,10 @@ import pytest
 import torch
 
 from deliralike import nest
-from deliralike.conformance.observe import (
-    SlotName,
-    Unit,
-    cotangents,
-    force,
-    record,
-    watch,
-)
+from deliralike.conformance.observe.arrays import SlotName
+from deliralike.conformance.observe.forcing import force
+from deliralike.conformance.observe.recording import cotangents, record, watch
+from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import UNIT
 from deliralike.training import classification_loss
 from tests.conformance.small import (

@@ -21,17 +21,7 @@ Change = Callable[[Any, Any], Any]  # of `nn` and one array
 Application = Callable[[Formula, Any, Arguments, Any], Any]  # see `Convention.apply`
 
 
-@dataclass(frozen=True)
-class Axis:
-    """Where a number is searched for: from a number to a place on the axis, and back."""
-
-    place: Callable[[float], float] = float
-    number: Callable[[float], float] = float
-
-
-LINE = Axis()
-# From 0 on, over many decades.
-POSITIVE = Axis(lambda value: float(value**0.25), lambda place: float(place**4))
+POSITIVE = 4.0  # the power for numbers from 0 on, over many decades
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,7 @@ class Convention:
             value there.
         usual: What the reference has there, or a function of the arguments that gives it.
         free: Whether it is a number that is searched for.
-        axis: Along which it is searched for.
+        power: It is searched for along its root of this power.
     """
 
     setting: str
@@ -54,7 +44,7 @@ class Convention:
     apply: Application
     usual: Any = None
     free: bool = False
-    axis: Axis = LINE
+    power: float = 1.0
 
     def choices(self, arguments: Arguments) -> Iterator[Choice]:
         """Each alternative to what the reference has."""

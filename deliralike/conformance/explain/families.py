@@ -65,7 +65,6 @@ _FUNCTIONS: Mapping[str, Callable[[Arguments], list[Convention]]] = {
     "adaptive_avg_pool": partial(windows.adaptive, "adaptive_avg_pool"),
     "adaptive_max_pool": partial(windows.adaptive, "adaptive_max_pool"),
     "interpolate": windows.interpolate,
-    **dict.fromkeys(("tril", "triu"), shapes.triangle),
     "concatenate": shapes.concatenate,
     "flatten": shapes.flatten,
     "linear": shapes.linear,

@@ -80,7 +80,7 @@ def _reduced(kind: str, divisor: float, nn: Any, given: Arguments) -> Any:
 def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     target, weight = given["target"], given.get("weight")
     if target.dtype.kind not in "iu":
-        yield _smoothing(given)
+        yield _SMOOTHING
         return
     classes = given[names(kind)[0]].shape[1]
     kept = target != given["ignore_index"]
@@ -113,9 +113,9 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         yield rules("", {words: {"label_smoothing": 0.0}})
     else:  # they have none
         yield _owns(_LOGS)
-    yield _smoothing(given)
+    yield _SMOOTHING
     if kind == "focal_loss":
-        yield setting("gamma", (2.0, 1.0, 0.5), free=True, axis=POSITIVE)
+        yield setting("gamma", (2.0, 1.0, 0.5), free=True, power=POSITIVE)
 
 
 def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
@@ -125,8 +125,7 @@ def _other_target(nn: Any, given: Arguments, target: np.ndarray) -> Arguments:
     }
 
 
-def _smoothing(given: Arguments) -> Convention:
-    return setting("label_smoothing", (0.1, 0.05, 0.2), free=True, axis=POSITIVE)
+_SMOOTHING = setting("label_smoothing", (0.1, 0.05, 0.2), free=True, power=POSITIVE)
 
 
 def _of_logs(change: Change, nn: Any, given: Arguments) -> Any:
@@ -167,7 +166,7 @@ def _of_elements(kind: str, given: Arguments) -> Iterator[Convention]:
         if other != kind:
             ways[f"{words} instead of {usual}"] = partial(_other_kind, kind, other)
     yield _owns(ways)
-    how: dict[str, Any] = {"free": True, "axis": POSITIVE}
+    how: dict[str, Any] = {"free": True, "power": POSITIVE}
     for name in ("alpha", "beta", "gamma", "delta"):
         if given.get(name) is not None:
             yield setting(name, (0.25, 0.5, 0.75, 1.0, 2.0), **how)

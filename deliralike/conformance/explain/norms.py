@@ -39,7 +39,7 @@ _RUNNING = ("running_mean", "running_var")
 
 
 def _eps(given: Arguments) -> list[Convention]:
-    eps = setting("eps", EPSILONS, free=True, axis=POSITIVE, usual=given.get("eps"))
+    eps = setting("eps", EPSILONS, free=True, power=POSITIVE, usual=given.get("eps"))
     return [eps, values("deviation", _EPS, "eps")]
 
 
@@ -227,7 +227,7 @@ def _moving(given: Arguments) -> list[Convention]:
     biased = {"biased instead of unbiased": True}
     if given.get("biased"):
         biased = {"unbiased instead of biased": False}
-    how: dict[str, Any] = {"free": True, "axis": POSITIVE}
+    how: dict[str, Any] = {"free": True, "power": POSITIVE}
     table = [
         rules("running statistics", used),
         values("biased", biased, "running variance"),

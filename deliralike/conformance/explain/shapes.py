@@ -56,11 +56,6 @@ def flatten(given: Arguments) -> list[Convention]:
     return [array("flattened", "x", orders), setting("start_dim", range(rank))]
 
 
-def triangle(given: Arguments) -> list[Convention]:
-    """Another diagonal, as of a mask that hides a place too many."""
-    return [setting("diagonal", range(-2, 3))]
-
-
 def reduction(name: str, given: Arguments) -> list[Convention]:
     """Sums for means, and other axes."""
     rank = len(given["x"].shape)

@@ -15,7 +15,6 @@ import numpy as np
 from deliralike.conformance.explain.convention import (
     POSITIVE,
     Arguments,
-    Axis,
     Choice,
     Convention,
     Formula,
@@ -92,7 +91,7 @@ class Executor:
         found: Choice | None = None
         best = self.distance(formula)
         for start in sorted(choice.words, key=distance)[:_STARTS]:
-            value = _improved(distance, start, choice.convention.axis)
+            value = _improved(distance, start, choice.convention.power)
             value = plainest(value, distance)
             if distance(value) < 0.999 * best:
                 best, found = distance(value), at(value)
@@ -106,7 +105,7 @@ def number(
 ) -> Convention:
     """A number over many decades that is searched for; `unit` is what is multiplied by it."""
     apply = changing(lambda nn, given, value: {name: value * unit})
-    return Convention(words, tuple(starts), apply, usual, free=True, axis=POSITIVE)
+    return Convention(words, tuple(starts), apply, usual, free=True, power=POSITIVE)
 
 
 def run(
@@ -125,22 +124,22 @@ def run(
 # -----------------------------------------------------------------------------
 
 
-def _improved(distance: Callable[[float], float], value: float, axis: Axis) -> float:
-    """A number that is nearer, by Newton's steps along its axis.
+def _improved(distance: Callable[[float], float], value: float, power: float) -> float:
+    """A number that is nearer, by Newton's steps along its root of a power.
 
     The distance grows in proportion on both sides of the right number, so its slope says how far
     that is.
     """
-    place, now = axis.place(value), distance(value)
+    place, now = value ** (1.0 / power), distance(value)
     for _ in range(_ITERATIONS):
         width = max(1e-2 * min(now, 1e-4), 1e-12)  # less than what is left to go
         # downwards: weights of 0 cannot become smaller
-        slope = (now - distance(axis.number(place - width))) / width
+        slope = (now - distance((place - width) ** power)) / width
         if now <= EXACT or not slope or not np.isfinite(slope):
             break
         step = min(max(now / slope, -3.0), 3.0)
         for _ in range(8):
-            after = distance(axis.number(place - step))
+            after = distance((place - step) ** power)
             if after < now:
                 break
             step *= 0.25
@@ -149,7 +148,7 @@ def _improved(distance: Callable[[float], float], value: float, axis: Axis) -> f
         place, now, before = place - step, after, now
         if now > 0.999 * before:
             break
-    return axis.number(place)
+    return place**power
 
 
 def plainest(value: float, distance: Callable[[float], float]) -> float:

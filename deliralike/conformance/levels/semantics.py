@@ -31,9 +31,10 @@ from deliralike.conformance.findings import (
     is_array,
 )
 from deliralike.conformance.kinds import Batch, Named
-from deliralike.conformance.observe import Recording, Unit, watch
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import Raised
+from deliralike.conformance.observe.recording import watch
+from deliralike.conformance.observe.units import Recording, Unit
 from deliralike.conformance.places import UNIT, Tap
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.ulp import allowed, fits, shake_parameters

@@ -27,6 +27,7 @@ from deliralike.conformance.findings import (
     Explanation,
     Finding,
     Level,
+    like_float32,
 )
 from deliralike.conformance.kinds import Named, Shape, Tensors
 from deliralike.conformance.subject import Following, Make, Subject
@@ -399,7 +400,10 @@ class _Run:
             wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
             said, size = f"{what} {first} at step {step + 1}", max(found.values())
-            yield Finding("L4", place, said, size, explanation=cause, remarks=(remark,))
+            remarks: tuple[str, ...] = (remark,)
+            if cause is None or not cause.known:
+                remarks += like_float32(size)
+            yield Finding("L4", place, said, size, explanation=cause, remarks=remarks)
 
     @property
     def worst(self) -> float:

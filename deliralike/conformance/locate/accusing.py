@@ -12,8 +12,9 @@ from deliralike.conformance.explain import arguments
 from deliralike.conformance.findings import OWN, FailingBlock, Observed
 from deliralike.conformance.kinds import Named
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.observe import Call, CallCotangents, SlotName, Unit, bare
+from deliralike.conformance.observe.arrays import SlotName, bare
 from deliralike.conformance.observe.corresponding import SharedCall
+from deliralike.conformance.observe.units import Call, CallCotangents, Unit
 from deliralike.conformance.places import Quantity, Tap
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork

@@ -11,7 +11,7 @@ from deliralike.conformance.agreement import differences
 from deliralike.conformance.by_name import only
 from deliralike.conformance.findings import LIMIT, Observed, is_array
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.observe import Recording
+from deliralike.conformance.observe.units import Recording
 from deliralike.conformance.places import Quantity, arguments, named
 from deliralike.conformance.ulp import EPS
 from deliralike.weights.matching.distance import norm

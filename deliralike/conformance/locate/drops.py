@@ -9,7 +9,7 @@ from functools import partial
 from deliralike.conformance.by_name import block_kinds, owner
 from deliralike.conformance.findings import LIMIT, Explanation, Finding
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop
+from deliralike.conformance.masks import CANDIDATE, REFERENCE, Drop, sizes
 from deliralike.conformance.running import Running
 
 
@@ -49,10 +49,7 @@ def of_sizes(running: Running) -> Iterator[Finding]:
     sides = masks.called(REFERENCE, True), masks.called(CANDIDATE, True)
     if len(sides[0]) != len(sides[1]):
         return  # of a call that changes nothing, or in replicas
-    sizes = []
-    for side in sides:
-        sizes.append(sorted(math.prod(drop.shape) for drop in side))
-    if sizes[0] == sizes[1]:
+    if sorted(sizes(sides[0])) == sorted(sizes(sides[1])):
         return
     for path, words in _differing_calls(running, True):
         yield Finding(

@@ -23,7 +23,7 @@ from deliralike.conformance.locate.units import (
     Forcing,
     Units,
 )
-from deliralike.conformance.observe import Call, Calls, Unit
+from deliralike.conformance.observe.units import Call, Calls, Unit
 from deliralike.conformance.places import (
     INPUT,
     UNIT,

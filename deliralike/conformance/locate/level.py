@@ -22,6 +22,7 @@ from deliralike.conformance.findings import (
     FailingBlock,
     Finding,
     Level,
+    like_float32,
 )
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.locate.aliasing import of_aliasing
@@ -66,6 +67,11 @@ def level(running: Running) -> Level:
         if findings and (is_explained or running.follows_no_mode):
             break
     found = sorted([*findings.values(), *drops], key=_rank)
+    if sum(one.effect.startswith("Effect") for one in found) > 1:
+        for at, one in enumerate(found):  # what each does by itself is not known
+            found[at] = replace(
+                one, effect=one.effect.replace("Effect", "Effect of all")
+            )
     status = FAILED if found else NOT_REACHED
     notes = tuple(running.attempt.notes)
     if running.raises and not found:
@@ -107,13 +113,6 @@ def _in_mode(running: Running, mode: str) -> Iterator[Finding]:
         yield _finding(running, place, mode)
 
 
-_LIKE_FLOAT32 = (1e-9, 2e-6)  # from one rounding that is averaged to some that add up
-_FLOAT32 = (
-    "float32 rounds to 6e-8: a constant or a cast in float32 on the way makes differences of this "
-    "size."
-)
-
-
 def _finding(running: Running, place: Place, mode: str) -> Finding:
     with np.errstate(all="ignore"):  # a wrong convention may overflow, which is no news
         explanation, accused = _explanation(running, place)
@@ -122,8 +121,8 @@ def _finding(running: Running, place: Place, mode: str) -> Finding:
         kind = accused.kind.removeprefix(OWN)
         place = replace(place, path=accused.path, kind=kind, what=Quantity(OUTPUT))
     remarks, details = tuple(_exact_before(running.modes[mode], place)), place.details
-    if explanation is None and _LIKE_FLOAT32[0] < place.difference < _LIKE_FLOAT32[1]:
-        details = (*details, _FLOAT32)
+    if explanation is None:
+        details += like_float32(place.difference)
     return Finding(
         "L3",
         place.path,

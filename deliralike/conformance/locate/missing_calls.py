@@ -14,8 +14,9 @@ from deliralike.conformance.kinds import Named, Tensors
 from deliralike.conformance.locate.accusing import failing_block, layer_of
 from deliralike.conformance.locate.place import joined
 from deliralike.conformance.locate.units import Forcing, Units
-from deliralike.conformance.observe import Call, handed_on
 from deliralike.conformance.observe.corresponding import of_reference
+from deliralike.conformance.observe.forcing import handed_on
+from deliralike.conformance.observe.units import Call
 from deliralike.conformance.places import Tap
 
 

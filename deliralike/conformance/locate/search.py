@@ -30,13 +30,13 @@ from deliralike.conformance.locate.units import (
 )
 from deliralike.conformance.locate.whole_loss import whole_loss
 from deliralike.conformance.memory import collect
-from deliralike.conformance.observe import Call, Cotangents, Recording, Unit, listen
 from deliralike.conformance.observe.corresponding import SAME, Correspondence
 from deliralike.conformance.observe.raised import in_words
+from deliralike.conformance.observe.recording import listen
+from deliralike.conformance.observe.units import Call, Cotangents, Recording, Unit
 from deliralike.conformance.places import OUTPUT, UNIT, Quantity
 from deliralike.conformance.subject import Subject
 from deliralike.conformance.ulp import SLIGHT
-from deliralike.network.base import AbstractNetwork
 from deliralike.nn.layers import LAYERS
 
 
@@ -234,11 +234,9 @@ def _unit(
 ) -> Unit:
     """A block as a unit, called as it was."""
     args, kwargs = filled(unit.network, call.given)
-    is_network = isinstance(block, AbstractNetwork)
-    network = block if is_network else unit.network.backend.wrap(block)
     return replace(
         unit,
-        network=network,
+        network=unit.network.backend.wrap(block),
         call=operator.call,
         args=args,
         kwargs=kwargs,

@@ -17,22 +17,20 @@ from deliralike.conformance.locate.differing import (
     forward_differences,
 )
 from deliralike.conformance.locate.place import Allowed
-from deliralike.conformance.observe import (
+from deliralike.conformance.observe.corresponding import (
+    Correspondence,
+    SharedCalls,
+    of_reference,
+)
+from deliralike.conformance.observe.forcing import force
+from deliralike.conformance.observe.recording import cotangents, listen, record
+from deliralike.conformance.observe.units import (
     CallCotangents,
     Calls,
     Cotangents,
     Forced,
     Recording,
     Unit,
-    cotangents,
-    force,
-    listen,
-    record,
-)
-from deliralike.conformance.observe.corresponding import (
-    Correspondence,
-    SharedCalls,
-    of_reference,
 )
 from deliralike.conformance.places import (
     INPUT,

@@ -16,9 +16,12 @@ from deliralike.conformance.explain.losses import VALUE, Loss
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.kinds import Tensors
 from deliralike.conformance.locate.accusing import filled
-from deliralike.conformance.observe import Unit, bare, cotangents, force, record
+from deliralike.conformance.observe.arrays import bare
 from deliralike.conformance.observe.corresponding import Correspondence
+from deliralike.conformance.observe.forcing import force
+from deliralike.conformance.observe.recording import cotangents, record
 from deliralike.conformance.observe.routing import Met
+from deliralike.conformance.observe.units import Unit
 from deliralike.conformance.places import OUTPUT, UNIT, Tap
 
 

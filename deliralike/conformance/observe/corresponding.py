@@ -10,15 +10,16 @@ from deliralike import nest
 from deliralike.conformance.findings import Observed
 from deliralike.conformance.kinds import Function, Named
 from deliralike.conformance.matching.aligning import Alignment, plain
-from deliralike.conformance.observe import (
+from deliralike.conformance.observe.forcing import force
+from deliralike.conformance.observe.units import (
     Call,
     CallCotangents,
+    Calls,
+    Cotangents,
     Forced,
     Recording,
     Unit,
-    force,
 )
-from deliralike.conformance.observe.units import Calls, Cotangents
 from deliralike.conformance.places import (
     Tap,
 )

@@ -22,21 +22,22 @@ from deliralike.conformance.matching.aligning import (
     Orders,
     align,
 )
-from deliralike.conformance.observe import (
-    Call,
-    Forced,
-    Recording,
-    Unit,
-    force,
-    record,
-)
 from deliralike.conformance.observe.corresponding import (
     Correspondence,
     Counterpart,
     SharedCall,
     SharedCalls,
 )
-from deliralike.conformance.observe.units import Calls, Cotangents
+from deliralike.conformance.observe.forcing import force
+from deliralike.conformance.observe.recording import record
+from deliralike.conformance.observe.units import (
+    Call,
+    Calls,
+    Cotangents,
+    Forced,
+    Recording,
+    Unit,
+)
 from deliralike.conformance.places import (
     ARGUMENT,
     UNIT,
@@ -402,7 +403,6 @@ class Matched(Correspondence):
         return below(around[0], found)
 
 
-_Arrays = list[tuple[Any, Any]]  # of the reference, and of the candidate
 _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
 
 

@@ -109,7 +109,7 @@ Route = Callable[
 @contextmanager
 def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
     """Route each call that is a tap through a function, but no call inside of such a call."""
-    routing, backend = _Routing(unit, network, tap), network.backend
+    routing, backend = _Routing(unit, tap), network.backend
     with ExitStack() as stack:
         stack.enter_context(
             backend.intercept_calls(network, backend.same_trace_only(routing.block))
@@ -125,7 +125,7 @@ def routed(unit: Unit, network: AbstractNetwork, tap: Route) -> Iterator[None]:
 class _Routing:
     """The ways of calls of blocks and functions to a tap."""
 
-    def __init__(self, unit: Unit, network: AbstractNetwork, tap: Route) -> None:
+    def __init__(self, unit: Unit, tap: Route) -> None:
         self.unit, self.tap = unit, tap
         self.counts: Counter[Tap] = Counter()
         self.inside = False
