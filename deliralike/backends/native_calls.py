@@ -379,9 +379,9 @@ def product_of(equation: Any, operands: Sequence[Any], permute: Any) -> Neutral 
         return plain
     left = _ordered(operands[0], x, [*shared, *rows, *over], permute)
     right = _ordered(operands[1], y, [*shared, *over, *columns], permute)
-    made = [*shared, *rows, *columns]
-    forth = [output.index(one) for one in made]
-    back = [made.index(one) for one in output]
+    result_axes = [*shared, *rows, *columns]
+    forth = [output.index(one) for one in result_axes]
+    back = [result_axes.index(one) for one in output]
     found = call_of("matmul", x=left, y=right)
     return found.with_results(
         lambda z: permute(z, forth), lambda z, native: permute(z, back)

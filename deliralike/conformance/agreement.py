@@ -85,10 +85,10 @@ def differences(
 
 def largest_difference(reference: Any, candidate: Any) -> float:
     """The largest relative difference of the arrays of two nests; infinite for two structures."""
-    mine, theirs = nest.leaves(reference), nest.leaves(candidate)
-    if len(mine) != len(theirs):
+    expected, actual = nest.leaves(reference), nest.leaves(candidate)
+    if len(expected) != len(actual):
         return np.inf
-    pairs = zip(mine, theirs, strict=True)
+    pairs = zip(expected, actual, strict=True)
     found = [relative_difference(x, y) for x, y in pairs if isinstance(x, np.ndarray)]
     return max(found, default=0.0)
 

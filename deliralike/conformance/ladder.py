@@ -212,8 +212,8 @@ class Ladder:
         own = self.given[1].in_dtype("float64").network
         candidate = sides.candidate.replace(network=own)
         running = Running.of(sides, self.batch, Masks())
-        said = effect(running.mode("eval", candidate))
-        findings = [replace(one, effect=said) for one in level.findings]
+        sentence = effect(running.mode("eval", candidate))
+        findings = [replace(one, effect=sentence) for one in level.findings]
         return replace(level, findings=tuple(findings))
 
     def _decide(self, sides: Sides) -> None:
@@ -252,13 +252,13 @@ class Ladder:
         level = self.levels.get("L0")
         if level is None:
             return
-        kept = tuple(
+        remaining = tuple(
             finding for finding in level.findings if finding.place not in names
         )
-        if len(kept) < len(level.findings):
+        if len(remaining) < len(level.findings):
             note = f"Without a counterpart and without an effect: {', '.join(names)}."
-            status, notes = FAILED if kept else PASSED, (*level.notes, note)
-            self._add(replace(level, status=status, findings=kept, notes=notes))
+            status, notes = FAILED if remaining else PASSED, (*level.notes, note)
+            self._add(replace(level, status=status, findings=remaining, notes=notes))
 
     def _leave_undecided(self, match: Match) -> None:
         """A difference that a wrong match would show as well decides nothing, nor does its cause."""
@@ -488,7 +488,9 @@ class Ladder:
             for name in names
             if name not in match.summed
         }
-        return {name: theirs[0] for name, theirs in found.items() if len(theirs) == 1}
+        return {
+            name: partners[0] for name, partners in found.items() if len(partners) == 1
+        }
 
 
 def _calls(count: int) -> str:

@@ -82,16 +82,16 @@ class AdaptedNetwork(InPlace):
         known = call < len(layout.outputs) and bool(layout.outputs[call].leaves)
         if layout.has_own_loss or not known:
             return outputs
-        theirs, own_structure = nest.flatten(outputs)
-        mine, structure = nest.flatten(layout.likes[call])
-        found = dict.fromkeys(range(len(mine)))
+        leaves, own_structure = nest.flatten(outputs)
+        expected, structure = nest.flatten(layout.likes[call])
+        found = dict.fromkeys(range(len(expected)))
         for leaf in layout.outputs[call].leaves:
-            if leaf.candidate < len(theirs):
+            if leaf.candidate < len(leaves):
                 found[leaf.reference] = self._inverted(
-                    leaf.transform, theirs[leaf.candidate]
+                    leaf.transform, leaves[leaf.candidate]
                 )
         if own_structure == structure:
-            for place, own in enumerate(theirs):
+            for place, own in enumerate(leaves):
                 if found[place] is None:
                     found[place] = own
         return nest.unflatten(structure, list(found.values()))
@@ -131,7 +131,7 @@ def fit(
     reference: Subject,
     candidate: Subject,
     batch: Batch,
-    mine: Evaluation | None = None,
+    expected: Evaluation | None = None,
 ) -> Fit:
     """Find the layout in which the candidate's loss and outputs are those of the reference.
 
@@ -141,25 +141,25 @@ def fit(
     the candidate runs in none, the one in which most of its blocks ran.
 
     Args:
-        mine: What `evaluate_in_own_layout` gave of the reference, where it is known.
+        expected: What `evaluate_in_own_layout` gave of the reference, where it is known.
     """
-    mine = mine or _run(reference, batch, Layout())
-    given = frozenset(_reaching(batch, mine.given))
+    expected = expected or _run(reference, batch, Layout())
+    given = frozenset(_reaching(batch, expected.given))
     has_own_loss = candidate.keeps_layout or candidate.loss is not reference.loss
     found: list[Fit] = []
     for inputs in islice(_inputs(batch), 1 if candidate.keeps_layout else None):
         layout = Layout(
-            inputs, likes=mine.outputs, has_own_loss=has_own_loss, given=given
+            inputs, likes=expected.outputs, has_own_loss=has_own_loss, given=given
         )
-        theirs = _run(candidate, batch, layout)
-        if theirs.loss is None:
-            found.append(Fit(layout, False, (False, len(theirs.blocks), -np.inf)))
+        actual = _run(candidate, batch, layout)
+        if actual.loss is None:
+            found.append(Fit(layout, False, (False, len(actual.blocks), -np.inf)))
             continue
-        distance = relative_difference(mine.loss, theirs.loss)
-        farthest = max(distance, *_apart(mine.outputs, theirs.outputs, layout))
-        merit = (True, _shared(mine.blocks, theirs.blocks), -farthest)
+        distance = relative_difference(expected.loss, actual.loss)
+        farthest = max(distance, *_apart(expected.outputs, actual.outputs, layout))
+        merit = (True, _shared(expected.blocks, actual.blocks), -farthest)
         same = all(one.by_value and one.leaves for one in layout.outputs)
-        known = len(layout.outputs) == len(mine.outputs) > 0
+        known = len(layout.outputs) == len(expected.outputs) > 0
         found.append(Fit(layout, distance <= LIMIT or (same and known), merit))
         best = _best(found)
         if best.agrees:
@@ -167,10 +167,12 @@ def fit(
     return _best(found)
 
 
-def _apart(mine: Sequence[Any], theirs: Sequence[Any], layout: Layout) -> list[float]:
+def _apart(
+    expected: Sequence[Any], actual: Sequence[Any], layout: Layout
+) -> list[float]:
     """How far outputs are; a loss of one number is near by chance once in a while."""
     found = [0.0]
-    for one, other, alignment in zip(mine, theirs, layout.outputs, strict=False):
+    for one, other, alignment in zip(expected, actual, layout.outputs, strict=False):
         wanted, came = nest.leaves(one), nest.leaves(alignment.back(other, one))
         for leaf in alignment.leaves:
             found.append(
@@ -318,13 +320,13 @@ def _channel_orders(rank: int) -> list[Axes]:
     return [(), *dict.fromkeys((last, first))]
 
 
-def _shared(mine: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> int:
+def _shared(expected: Sequence[np.ndarray], actual: Sequence[np.ndarray]) -> int:
     """How many arrays of the reference's blocks the candidate's hold, in any order of elements."""
     known: dict[int, list[np.ndarray]] = {}
-    for array in theirs:
+    for array in actual:
         known.setdefault(array.size, []).append(order_free(array))
     count = 0
-    for array in mine:
+    for array in expected:
         near = np.isclose(
             known.get(array.size, [np.full(2, np.inf)]), order_free(array), _ALIKE, 0.0
         )

@@ -65,9 +65,9 @@ class Stopping(InPlace):
         """Call the network, and go no further."""
         raise _Heard(self._network(*args, **kwargs))
 
-    def through(self, seen: Callable[[AbstractNetwork], Any]) -> Stopping:
+    def through(self, change: Callable[[AbstractNetwork], Any]) -> Stopping:
         """Listen to what a loss sees of the network instead."""
-        self._network = seen(self._network)
+        self._network = change(self._network)
         return self
 
 

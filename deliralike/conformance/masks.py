@@ -91,9 +91,11 @@ class Masks:
             training: The mode.
             named: The block of the reference in which a call of the candidate's is.
         """
-        mine, its = (self.called(side, training) for side in (REFERENCE, CANDIDATE))
-        keys: Any = (sizes(mine), sizes(its))
-        paths = [one.path for one in mine], [named(one) for one in its]
+        expected, actual = (
+            self.called(side, training) for side in (REFERENCE, CANDIDATE)
+        )
+        keys: Any = (sizes(expected), sizes(actual))
+        paths = [one.path for one in expected], [named(one) for one in actual]
         counts = Counter(paths[0]), Counter(paths[1])
         if counts[0] <= counts[1] or counts[1] <= counts[0]:
             keys = [
@@ -101,12 +103,12 @@ class Masks:
             ]
         pairs = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
         for kind, start, end, first, last in pairs.get_opcodes():
-            ours, theirs = mine[start:end], its[first:last]
-            if kind != "equal" and len(ours) != len(theirs):
-                yield from ((one, None) for one in ours)
-                yield from ((None, one) for one in theirs)
+            reference_drops, candidate_drops = expected[start:end], actual[first:last]
+            if kind != "equal" and len(reference_drops) != len(candidate_drops):
+                yield from ((one, None) for one in reference_drops)
+                yield from ((None, one) for one in candidate_drops)
                 continue
-            for one, other in zip(ours, theirs, strict=True):
+            for one, other in zip(reference_drops, candidate_drops, strict=True):
                 if kind != "equal" or not _have_one_rate(one, other):
                     yield one, other
 
@@ -160,8 +162,8 @@ class Masks:
                 return nn.constant(np.full(tuple(shape), self._noise(kind)), like)
             if p:
                 self._note(shape, p, kind)
-            kept = 1.0 - p if self.off else float(p < 1.0)
-            return nn.constant(np.full(tuple(shape), kept), like)
+            factor = 1.0 - p if self.off else float(p < 1.0)
+            return nn.constant(np.full(tuple(shape), factor), like)
 
         functions.draw = draw  # type: ignore[method-assign,assignment]
         try:

@@ -96,9 +96,9 @@ def check_operation(
         try:
             row(backends.get(backend_name))
         except Exception as error:
-            said = str(error) if isinstance(error, Disagreement) else in_words(error)
-            meant = _MEANT if "gradient of" in said and gradient is None else ""
-            raise ProofFailed(f"{name} on {backend_name}: {said}.{meant}") from error
+            text = str(error) if isinstance(error, Disagreement) else in_words(error)
+            meant = _MEANT if "gradient of" in text and gradient is None else ""
+            raise ProofFailed(f"{name} on {backend_name}: {text}.{meant}") from error
     return names
 
 

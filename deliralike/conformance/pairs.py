@@ -71,13 +71,13 @@ def bring_together(
     if candidate.keeps_layout and _have_same_names(given):  # nothing is open
         _load(candidate, match.to_candidate(reference.network.neutral_state()))
         return _sides(reference, candidate, batch, match, Layout())
-    batch, mine = evaluate_in_own_layout(reference, batch)
+    batch, evaluation = evaluate_in_own_layout(reference, batch)
     if not _without_choice(match):
-        order = mine.order, called(candidate, batch)
+        order = evaluation.order, called(candidate, batch)
         match = matching.propose(
             reference.network, candidate.network, names, called=order
         )
-    found, layout = _settled(reference, candidate, batch, match, mine)
+    found, layout = _settled(reference, candidate, batch, match, evaluation)
     settled = found.agrees or (
         found.exhausted and not found.match.parameters_left_over()
     )
@@ -89,7 +89,7 @@ def _settled(
     candidate: Subject,
     batch: Batch,
     match: Match,
-    mine: Evaluation,
+    evaluation: Evaluation,
 ) -> tuple[Settled, Layout]:
     """The match with which the candidate agrees best, loaded; and the layout it has then."""
     state = reference.network.neutral_state()
@@ -99,7 +99,7 @@ def _settled(
 
     def merit(tried: Match) -> tuple[bool, Any]:
         _load(candidate, tried.to_candidate(state))
-        found = fit(reference, candidate, batch, mine)
+        found = fit(reference, candidate, batch, evaluation)
         fits[id(tried)] = (tried, found)
         return found.agrees, found.merit
 
@@ -131,8 +131,8 @@ def _sides(
 ) -> Sides:
     orders = Orders(list(layout.inputs.values()))
     correspondence = Matched(match, layout, orders=orders)
-    seen = candidate.replace(loss=correspondence.loss(candidate.loss))
-    return Sides(reference, seen, batch, correspondence, match, settled)
+    adapted = candidate.replace(loss=correspondence.loss(candidate.loss))
+    return Sides(reference, adapted, batch, correspondence, match, settled)
 
 
 def _without_choice(match: Match) -> bool:

@@ -64,16 +64,16 @@ class Running:
             ProofFailed: The reference raises an error.
         """
         training = semantics.MODES[name]
-        mine, theirs = (
+        expected, actual = (
             semantics.look(one, self.batch, training, self.elements)
             for one in (self.reference, candidate or self.candidate)
         )
-        if mine.error:
+        if expected.error:
             raise ProofFailed(
-                f"the reference raises in {name} mode, so nothing can be compared: {mine.error}"
+                f"the reference raises in {name} mode, so nothing can be compared: {expected.error}"
             )
-        mode = semantics.compared(mine, theirs, self.correspondence)
-        if not (mode.agrees or theirs.error or mode.worst > SLIGHT):
+        mode = semantics.compared(expected, actual, self.correspondence)
+        if not (mode.agrees or actual.error or mode.worst > SLIGHT):
             mode = semantics.with_magnified_rounding(
                 mode, self.reference, self.batch, training
             )
@@ -88,11 +88,11 @@ class Running:
             Whether more has moved than statistics of batch norms, which training does not read.
         """
         is_more = False
-        for side, seen in zip(
+        for side, look in zip(
             (self.reference, self.candidate), _sides(self.modes["train"]), strict=True
         ):
             network, kinds = side.network, block_kinds(side.network)
-            own, moved = network.neutral_state(), seen[1].recording.state
+            own, moved = network.neutral_state(), look[1].recording.state
             for name, value in moved.items():
                 is_moved = not np.array_equal(own[name], value, equal_nan=True)
                 is_more |= is_moved and "BatchNorm" not in kinds.get(owner(name), "")
@@ -131,8 +131,8 @@ class Running:
         name, mode = next(
             (name, mode) for name, mode in self.modes.items() if not mode.agrees
         )
-        for side, seen in _sides(mode):
-            if not seen.error and (place := self._unsteady(side, name, seen)):
+        for side, look in _sides(mode):
+            if not look.error and (place := self._unsteady(side, name, look)):
                 return (
                     f"The {side} is not deterministic: two equal runs in {name} mode differ, first "
                     f"at {place}. {_REMEDIES['drop' in place.lower()]}"
@@ -142,8 +142,8 @@ class Running:
     def why_nothing_shown(self) -> str:
         """Why an agreement says too little: no gradients, or numbers that are not of float64."""
         for name, mode in self.modes.items():
-            for side, seen in _sides(mode):
-                if where := semantics.short(seen.recording, self.batch):
+            for side, look in _sides(mode):
+                if where := semantics.short(look.recording, self.batch):
                     return f"The {side} is in float64, but does not compute in it in {name} mode: {where}."
         if any(mode.is_blind for name, mode in self.modes.items() if name == "train"):
             return (
@@ -160,16 +160,16 @@ class Running:
         evaluation = self.modes.get("eval")
         if evaluation is None or evaluation.agrees:
             return False
-        seen = [(side, one) for side, one in _sides(evaluation) if not one.error]
-        if any(semantics.not_finite(one.recording) for _, one in seen):
+        looks = [(side, one) for side, one in _sides(evaluation) if not one.error]
+        if any(semantics.not_finite(one.recording) for _, one in looks):
             return False
-        return not any(self._unsteady(side, "eval", one) for side, one in seen)
+        return not any(self._unsteady(side, "eval", one) for side, one in looks)
 
-    def _unsteady(self, side: str, mode: str, seen: semantics.Look) -> str:
+    def _unsteady(self, side: str, mode: str, look: semantics.Look) -> str:
         """The first block that differs between two equal runs of a side."""
         subject = self.reference if side == "reference" else self.candidate
         training = semantics.MODES[mode]
-        changed = semantics.unsteady(subject, self.batch, training, seen, self.elements)
+        changed = semantics.unsteady(subject, self.batch, training, look, self.elements)
         if changed is None:
             return ""
         if changed == UNIT:

@@ -90,11 +90,11 @@ class Products(Shaping):
         count = math.prod(a.shape[dim] for dim in over_a)
         left = self.movedim(a, over_a, range(-len(over_a), 0))
         right = self.movedim(b, over_b, range(len(over_b)))
-        kept = left.shape[: a.ndim - len(over_a)]
+        shape_of_a = left.shape[: a.ndim - len(over_a)]
         kept_of_b = right.shape[len(over_b) :]
-        rows = self.reshape(left, (math.prod(kept), count))
+        rows = self.reshape(left, (math.prod(shape_of_a), count))
         columns = self.reshape(right, (count, math.prod(kept_of_b)))
-        shape = (*kept, *kept_of_b)
+        shape = (*shape_of_a, *kept_of_b)
         return self.reshape(self.matmul(rows, columns), shape)
 
     @other_name

@@ -18,9 +18,9 @@ def plain_function(forward: cst.FunctionDef) -> cst.FunctionDef:
     """``forward(ctx, x)`` as a function of ``x``, which keeps nothing in ``ctx``."""
     context = forward.params.params[0].name.value
     attribute = m.Attribute(m.Name(context))
-    kept = m.Expr(m.Call(attribute)) | m.Assign([m.AssignTarget(attribute)])
+    notes = m.Expr(m.Call(attribute)) | m.Assign([m.AssignTarget(attribute)])
     without: Any = m.replace(
-        forward, m.SimpleStatementLine([kept]), cst.RemoveFromParent()
+        forward, m.SimpleStatementLine([notes]), cst.RemoveFromParent()
     )
     params = without.params.with_changes(params=without.params.params[1:])
     return without.with_changes(params=params, decorators=[])

@@ -166,8 +166,8 @@ class NameRewriter(DefinitionRewriter):
             return found
         if self.in_construction:
             return self._start_of(original, updated)
-        kept = self._cached_array(original, updated)
-        return kept or self._attribute_of_array(original, updated)
+        cached = self._cached_array(original, updated)
+        return cached or self._attribute_of_array(original, updated)
 
     def _is_called_like_functions(self, node: cst.Attribute) -> bool:
         """Whether it is a layer ``self.nn``, where a network has its functions."""

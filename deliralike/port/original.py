@@ -139,9 +139,9 @@ class Original:
         """Whether a function that a network calls is given no arrays, so that NumPy does."""
         if not self.is_portable_function(function):
             return False
-        seen = self.observation.files[module_source(function.__module__).file]
+        observed = self.observation.files[module_source(function.__module__).file]
         name = function.__qualname__
-        return FORWARD in seen.phases(name) and not seen.takes_arrays(name)
+        return FORWARD in observed.phases(name) and not observed.takes_arrays(name)
 
     def only_draws(self, function: Any) -> bool:
         """Whether a function only sets start values."""
@@ -158,9 +158,9 @@ class Original:
 
     def home(self, source: Source, name: str) -> tuple[str, str] | None:
         """The module of one's own in which a global name is assigned, and its name there."""
-        seen = set()
-        while (source, name) not in seen:
-            seen.add((source, name))
+        visited = set()
+        while (source, name) not in visited:
+            visited.add((source, name))
             if name in source.statements:
                 return source.module.__name__, name
             given = source.imports.get(name)

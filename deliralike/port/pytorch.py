@@ -298,8 +298,8 @@ _PACKED = refused(
 
 def in_axes(kwargs: dict[str, str]) -> dict[str, str]:
     """Arguments by NumPy's names."""
-    kept = {key: value for key, value in kwargs.items() if key not in DROPPED}
-    return {_OF_NUMPY.get(key, key): value for key, value in kept.items()}
+    given = {key: value for key, value in kwargs.items() if key not in DROPPED}
+    return {_OF_NUMPY.get(key, key): value for key, value in given.items()}
 
 
 _OF_NUMPY = {

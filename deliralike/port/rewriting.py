@@ -160,13 +160,13 @@ class Rewriter(StatementRewriter):
 
     def _without_placement(self, original: cst.Call, updated: cst.Call) -> cst.Call:
         """Leave out ``**options`` of device and type, and these as they are handed on."""
-        kept = []
+        arguments = []
         for old, new in zip(original.args, updated.args, strict=True):
             is_placement = self._argument(old).kind == "placement"
             is_handed_on = _keyword(old) == code(old.value) in self.framework.dropped
             if not is_handed_on and not (old.star == "**" and is_placement):
-                kept.append(new)
-        return _with_args(updated, kept)
+                arguments.append(new)
+        return _with_args(updated, arguments)
 
     # Functions
     # ---------------------------------------------------------------------------------------------

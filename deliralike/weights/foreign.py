@@ -103,8 +103,8 @@ def match(
         original: name for name, original in originals.items()
     }
     corrections = {}
-    for mine, theirs in (names or {}).items():
-        corrections[spelled.get(mine, mine)] = spelled.get(theirs, theirs)
+    for name, partner_name in (names or {}).items():
+        corrections[spelled.get(name, name)] = spelled.get(partner_name, partner_name)
     found = propose_between(reference, candidate, corrections)
     found = by_other_weights(by_number(found))
     return FileMatch(file.kind, found, originals, notes)

@@ -57,11 +57,11 @@ class KeyMap:
         """
         table = dict(self.rename(list(names)))
         first: dict[str, str] = {}
-        for ours, theirs in table.items():
-            if first.setdefault(theirs, ours) != ours:
+        for name, other_name in table.items():
+            if first.setdefault(other_name, name) != name:
                 raise StateError(
-                    f"the layout {self.name!r} gives {first[theirs]!r} and {ours!r} the name "
-                    f"{theirs!r}"
+                    f"the layout {self.name!r} gives {first[other_name]!r} and {name!r} the name "
+                    f"{other_name!r}"
                 )
         return table
 
@@ -77,9 +77,9 @@ class KeyMap:
             state = self.mend(state)
         table = self.table(names)
         known = {}
-        for ours, theirs in table.items():
-            if theirs in state:
-                known[ours] = self._transformed(ours, state[theirs], 0)
+        for name, other_name in table.items():
+            if other_name in state:
+                known[name] = self._transformed(name, state[other_name], 0)
         converted = {*table.values(), *known}
         for name, value in state.items():
             if name not in converted:
@@ -94,19 +94,19 @@ class KeyMap:
         Raises:
             StateError: An array would not come back as it was.
         """
-        theirs = {}
-        for ours, name in self.table(state).items():
-            value = state[ours]
-            theirs[name] = self._transformed(ours, value, 1)
-            if theirs[name] is not value:
-                back = self._transformed(ours, theirs[name], 0)
+        converted = {}
+        for name, other_name in self.table(state).items():
+            value = state[name]
+            converted[other_name] = self._transformed(name, value, 1)
+            if converted[other_name] is not value:
+                back = self._transformed(name, converted[other_name], 0)
                 if not np.array_equal(back, value, equal_nan=True):
                     raise StateError(
-                        f"{ours!r} would not come back from the layout {self.name!r} as it is"
+                        f"{name!r} would not come back from the layout {self.name!r} as it is"
                     )
         if self.complete is not None:
-            return dict(self.complete(theirs))
-        return theirs
+            return dict(self.complete(converted))
+        return converted
 
     def _transformed(self, ours: str, value: np.ndarray, direction: int) -> np.ndarray:
         for pattern, pair in self.shapes.items():
@@ -116,7 +116,11 @@ class KeyMap:
 
 
 def below(
-    keymap: KeyMap, ours: str, theirs: str, name: str = "", notes: Sequence[str] = ()
+    keymap: KeyMap,
+    path: str,
+    other_path: str,
+    name: str = "",
+    notes: Sequence[str] = (),
 ) -> KeyMap:
     r"""Return the layout of a network that holds the one of a layout; other names are the same.
 
@@ -134,13 +138,13 @@ def below(
     """
 
     def rename(names: Sequence[str]) -> dict[str, str]:
-        within = [each.removeprefix(ours) for each in names if each.startswith(ours)]
+        within = [each.removeprefix(path) for each in names if each.startswith(path)]
         table = {
-            f"{ours}{old}": f"{theirs}{new}"
+            f"{path}{old}": f"{other_path}{new}"
             for old, new in keymap.rename(within).items()
         }
         for each in names:
-            if not each.startswith(ours):
+            if not each.startswith(path):
                 table[each] = each
         return table
 
@@ -149,9 +153,9 @@ def below(
     ) -> Callable[[State], State] | None:
         if change is None:
             return None
-        return partial(_changed_below, change, theirs)
+        return partial(_changed_below, change, other_path)
 
-    shapes = {f"{ours}{pattern}": pair for pattern, pair in keymap.shapes.items()}
+    shapes = {f"{path}{pattern}": pair for pattern, pair in keymap.shapes.items()}
     return KeyMap(
         name or keymap.name,
         rename,

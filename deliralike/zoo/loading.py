@@ -329,7 +329,7 @@ def _by_keymap(
 ) -> Choice | None:
     """Return the reading of a state in the layout of a key map, or None if it has another one."""
     table = keymap.table(wanted)
-    if not any(theirs in state for theirs in table.values()):
+    if not any(names in state for names in table.values()):
         return None
     try:
         ours = keymap.from_layout(state, wanted)
@@ -474,10 +474,10 @@ class Plan:
         """Describe what is wrong, for an error."""
         if not self.arrays:
             ours = listed(self._slots)
-            theirs = listed(self._state)
+            names = listed(self._state)
             return (
                 f"{self.choice.words}: there is nothing for it; the network's names are like "
-                f"{ours}, the weights' like {theirs}"
+                f"{ours}, the weights' like {names}"
             )
         return str(self.report("")).removeprefix(", ")
 

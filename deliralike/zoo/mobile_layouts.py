@@ -55,11 +55,11 @@ def by_blocks(
     places = tuple(places)
 
     def rename(names: Sequence[str]) -> dict[str, str]:
-        layers = _layers_by_block(names, [ours for ours, _, _ in places])
+        layers = _layers_by_block(names, [path for path, _, _ in places])
         table = dict(ends)
-        for ours, theirs, words in places:
-            for layer, word in _in_words(layers[ours], words):
-                table[layer] = f"{theirs}.{word}"
+        for path, other_path, words in places:
+            for layer, word in _in_words(layers[path], words):
+                table[layer] = f"{other_path}.{word}"
         return by_layers(table)(names)
 
     return rename

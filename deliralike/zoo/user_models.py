@@ -94,13 +94,15 @@ class UserModel(Architecture):
         if not hasattr(self.network, "on"):
             backend.seed(seed)  # a native network draws its start values by it
         chosen = {"seed": seed, "dtype": dtype, "device": device}
-        made = super()._build(backend, *args, **chosen, **settings)
-        if isinstance(made, AbstractNetwork) and made.backend is backend:
-            return made
-        own = importlib.import_module("deliralike.backends").of(made)
-        if own is backend:
-            return self._wrapped(made, backend, dtype, device)
-        found = self._ported(backend, own, seed, self.arguments(*args, **settings))
+        network = super()._build(backend, *args, **chosen, **settings)
+        if isinstance(network, AbstractNetwork) and network.backend is backend:
+            return network
+        native_backend = importlib.import_module("deliralike.backends").of(network)
+        if native_backend is backend:
+            return self._wrapped(network, backend, dtype, device)
+        found = self._ported(
+            backend, native_backend, seed, self.arguments(*args, **settings)
+        )
         return found.network(backend.name, **chosen)
 
     def _ported(
@@ -187,11 +189,11 @@ class UserModel(Architecture):
                 )
 
     def _wrapped(
-        self, made: Any, backend: Networks[Any], dtype: str, device: Any
+        self, network: Any, backend: Networks[Any], dtype: str, device: Any
     ) -> Any:
         """Wrap a framework's own network."""
         backends = importlib.import_module("deliralike.backends")
-        wrapped = backends.wrap(made)
+        wrapped = backends.wrap(network)
         wanted = backend.check_device(device)
         if device is not None and wanted != backend.check_device(wrapped.device_name):
             raise DeviceError(

@@ -223,8 +223,8 @@ class Bench(Executor):
     def _host(self, outputs: Any, after: Named) -> Tensors:
         outputs, after = self.backend.to_numpy((outputs, dict(after)))
         named = dict(nest.leaves_with_paths(outputs, "output"))
-        kept = only({**self.accused.state, **after}, self.reference)
-        return _present(named) | _present(kept)
+        unchanged = only({**self.accused.state, **after}, self.reference)
+        return _present(named) | _present(unchanged)
 
     def _merged(self, tensors: Tensors) -> Tensors:
         """Return the tensors with the gradients of a repeated array summed under its first name."""
@@ -248,16 +248,16 @@ def _repeated(accused: FailingBlock) -> Iterator[tuple[str, str]]:
 
     Self-attention, for example, is given its tokens three times.
     """
-    seen: Tensors = {}
+    visited: Tensors = {}
     for path, leaf in _paths(accused.args, dict(accused.kwargs)):
         if not is_floating(leaf):
             continue
-        for first, other in seen.items():
+        for first, other in visited.items():
             if leaf.size > 1 and (leaf is other or np.array_equal(leaf, other)):
                 yield f"{_GRADIENT}{path}", f"{_GRADIENT}{first}"
                 break
         else:
-            seen[path] = leaf
+            visited[path] = leaf
 
 
 def _present(tensors: Named) -> Tensors:

@@ -83,15 +83,15 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
         yield _SMOOTHING
         return
     classes = given[names(kind)[0]].shape[1]
-    kept = target != given["ignore_index"]
+    counted = target != given["ignore_index"]
     divisors = {}
     if weight is not None:
         words = "class weights by count: divided by the number of labels instead of the sum of "
-        divisors[f"{words}their weights"] = kept.sum()
+        divisors[f"{words}their weights"] = counted.sum()
         yield rules("", {"class weights missing": {"weight": None}})
-    if not kept.all():
+    if not counted.all():
         words = "ignored labels in the denominator: divided by the number of all labels"
-        divisors[words] = kept.size
+        divisors[words] = counted.size
     if target.ndim > 1:
         divisors["divided by the batch size alone (sum over positions)"] = len(target)
     yield _owns(
@@ -100,11 +100,11 @@ def _of_labels(kind: str, given: Arguments) -> Iterator[Convention]:
     labels = {}
     if given["ignore_index"] in range(classes):
         labels["ignored labels counted as those of any other class"] = target
-    elif not kept.all():
+    elif not counted.all():
         last = "ignored labels counted as the last class (index -1 wraps)"
-        labels[last] = np.where(kept, target, classes - 1)
+        labels[last] = np.where(counted, target, classes - 1)
     for by in (1, -1):
-        shifted = np.where(kept, (target + by) % classes, _IGNORED)
+        shifted = np.where(counted, (target + by) % classes, _IGNORED)
         labels[f"labels off by one ({by:+d})"] = shifted
     yield Convention("", labels, changing(_other_target))
     smoothing = given.get("label_smoothing")

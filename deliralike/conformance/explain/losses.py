@@ -83,21 +83,23 @@ def _slope(numbers: Arrays) -> np.ndarray:
 def _distance(numbers: Arrays, wanted: Arrays) -> float:
     """How far a loss and its gradients are from others; the larger one of both, relative."""
     value, other = (float(one[VALUE]) for one in (numbers, wanted))
-    mine, its = _slope(numbers), _slope(wanted)
+    expected, actual = _slope(numbers), _slope(wanted)
     size = max(abs(value), abs(other)) or 1.0
-    length = max(np.linalg.norm(mine), np.linalg.norm(its)) or 1.0
-    found = max(abs(value - other) / size, float(np.linalg.norm(mine - its) / length))
+    length = max(np.linalg.norm(expected), np.linalg.norm(actual)) or 1.0
+    found = max(
+        abs(value - other) / size, float(np.linalg.norm(expected - actual) / length)
+    )
     return found if np.isfinite(found) else np.inf
 
 
 def explain(loss: Loss) -> Explanation | None:
     """The most likely cause of another loss function; None where both agree."""
-    mine, its = loss.reference, loss.candidate
-    if not np.isfinite(its[VALUE]):
+    expected, actual = loss.reference, loss.candidate
+    if not np.isfinite(actual[VALUE]):
         return Explanation.from_observation(
             "overflow or an undefined operation: the loss is not finite"
         )
-    apart = _distance(mine, its)
+    apart = _distance(expected, actual)
     if apart <= LIMIT:
         return None
     limit, end = min(MATCH, 1e-3 * apart), time.process_time() + _PATIENCE
@@ -108,7 +110,7 @@ def explain(loss: Loss) -> Explanation | None:
             return Explanation(trial.cause, trial.distance, apart)
         if time.process_time() > end:
             break
-    return _unknown(mine, its)
+    return _unknown(expected, actual)
 
 
 def _of_calls(loss: Loss, free: bool) -> Iterator[Trial]:
@@ -151,24 +153,24 @@ def _times(formula: Formula, nn: Any, given: Arguments, value: float) -> Any:
 
 def _relations(loss: Loss) -> Iterator[Trial]:
     """A factor that somebody may write, and terms that do not depend on the prediction."""
-    mine, its = loss.reference, loss.candidate
-    shift = tidy(float(its[VALUE] - mine[VALUE]))
+    expected, actual = loss.reference, loss.candidate
+    shift = tidy(float(actual[VALUE] - expected[VALUE]))
     words = f"loss plus {shift:.6g}, which does not depend on the prediction"
     ways = [
         ("loss without a gradient (detached)", 1.0, 0.0, 0.0),
         (words, 1.0, 1.0, shift),
     ]
-    own, other = _slope(mine), _slope(its)
+    own, other = _slope(expected), _slope(actual)
     ratio = tidy(float(own @ other) / (float(own @ own) or 1.0))
-    shape = max((np.shape(one) for one in mine.values()), key=len)
+    shape = max((np.shape(one) for one in expected.values()), key=len)
     known = _counts_in_words(ratio, shape)
     is_short = math.isfinite(ratio) and float(f"{ratio:.{_FEW - 1}e}") == ratio
     if ratio and (known or is_short):
         ways.append((f"loss times {ratio:.6g}{known}", ratio, ratio, 0.0))
     for words, times, of_slope, plus in ways:
-        numbers = {name: of_slope * one for name, one in mine.items()}
-        numbers[VALUE] = times * mine[VALUE] + plus
-        yield Trial(words, _distance(numbers, its))
+        numbers = {name: of_slope * one for name, one in expected.items()}
+        numbers[VALUE] = times * expected[VALUE] + plus
+        yield Trial(words, _distance(numbers, actual))
 
 
 def tidy(value: float) -> float:
@@ -190,12 +192,12 @@ def _counts_in_words(factor: float, shape: Shape) -> str:
     return ""
 
 
-def _unknown(mine: Arrays, its: Arrays) -> Explanation:
+def _unknown(expected: Arrays, actual: Arrays) -> Explanation:
     """What there is to look at where nothing fits: both values, both gradients."""
-    said = f"the loss is {float(its[VALUE]):.6g} instead of {float(mine[VALUE]):.6g}"
-    own, other = _slope(mine), _slope(its)
+    text = f"the loss is {float(actual[VALUE]):.6g} instead of {float(expected[VALUE]):.6g}"
+    own, other = _slope(expected), _slope(actual)
     one, two = np.linalg.norm(own), np.linalg.norm(other)
     if one and two:
-        said += f", its gradient {two / one:.4g} times as long"
-        said += f", with a cosine of {float(own @ other) / (one * two):.4f}"
-    return Explanation(said, np.inf)
+        text += f", its gradient {two / one:.4g} times as long"
+        text += f", with a cosine of {float(own @ other) / (one * two):.4f}"
+    return Explanation(text, np.inf)

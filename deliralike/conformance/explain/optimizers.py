@@ -39,10 +39,10 @@ def explain(trace: Trace) -> Explanation | None:
         return Explanation("updates that are not finite", np.inf)
     base = trace.form
     if base is None or _Bench(trace, trace.reference, base).itself > _SAME:
-        said = (
+        text = (
             "the rule of the reference is not known, or is not one for all parameters"
         )
-        return Explanation(f"{said}; {_farthest(trace)}", np.inf)
+        return Explanation(f"{text}; {_farthest(trace)}", np.inf)
     bench = _Bench(trace, trace.candidate, base)
     if bench.itself <= _SAME:
         return None
@@ -114,9 +114,9 @@ def _farthest(trace: Trace) -> str:
     apart = np.abs(trace.candidate - trace.reference) / size
     at = step, place = np.unravel_index(int(np.argmax(apart)), apart.shape)
     position = int(np.searchsorted(trace.starts, place, side="right")) - 1
-    said = f"{trace.names[position]}[{place - trace.starts[position]}] at step {step + 1}: "
-    said += f"parameter {trace.parameters[at]:.9g}, gradient {trace.gradients[at]:.9g}, update "
-    return f"{said}{trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
+    text = f"{trace.names[position]}[{place - trace.starts[position]}] at step {step + 1}: "
+    text += f"parameter {trace.parameters[at]:.9g}, gradient {trace.gradients[at]:.9g}, update "
+    return f"{text}{trace.candidate[at]:.9g} instead of {trace.reference[at]:.9g}"
 
 
 # What executes forms
@@ -133,12 +133,12 @@ class _Bench(Executor):
         self.trace, self.target, self.base = trace, target, base
         # A formula is told other values of what the base changes, or of other settings.
         self.given = base.changes
-        its, mine, whole = (
+        candidate_size, reference_size, whole = (
             trace.by_parameter(x * x) ** 0.5
             for x in (target, trace.reference, trace.parameters)
         )
         floor = 1e-3 * np.maximum(whole, np.finfo(float).tiny)  # where neither moved
-        size = np.maximum(its, mine)
+        size = np.maximum(candidate_size, reference_size)
         self.size = trace.spread(np.where(size > 0, size, floor))
 
     def formula(self, nn: Any, given: Arguments) -> np.ndarray:

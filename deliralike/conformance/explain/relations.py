@@ -109,22 +109,25 @@ def _shifted(r: Array, c: Array) -> Iterator[Way]:
     """Moved along an axis, where other elements come in at its end, such as the next position's."""
     for axis, size in enumerate(r.shape):
         for by in (1, -1) if size >= _SEVERAL else ():
-            kept = (slice(None),) * axis + (slice(by, None) if by > 0 else slice(by),)
+            part = (slice(None),) * axis + (slice(by, None) if by > 0 else slice(by),)
             other = (slice(None),) * axis + (
                 slice(-by) if by > 0 else slice(-by, None),
             )
-            if not np.array_equal(r[kept], r[other]):
+            if not np.array_equal(r[part], r[other]):
                 moved = c.copy()
-                moved[other] = r[kept]
+                moved[other] = r[part]
                 yield f"shifted by {by} along axis {axis}", moved
 
 
 def order_along(r: Array, c: Array, axis: int) -> Array | None:
     """Return the order of slices along an axis that maps one array to another, else None."""
-    mine, theirs = _of_slices(r, axis), _of_slices(c, axis)
-    first, second = np.argsort(mine, kind="stable"), np.argsort(theirs, kind="stable")
-    largest = float(np.abs(mine).max(initial=0.0))
-    if not np.allclose(mine[first], theirs[second], rtol=1e-8, atol=1e-8 * largest):
+    expected, actual = _of_slices(r, axis), _of_slices(c, axis)
+    first, second = (
+        np.argsort(expected, kind="stable"),
+        np.argsort(actual, kind="stable"),
+    )
+    largest = float(np.abs(expected).max(initial=0.0))
+    if not np.allclose(expected[first], actual[second], rtol=1e-8, atol=1e-8 * largest):
         return None
     order = np.empty_like(first)
     order[second] = first

@@ -111,9 +111,9 @@ def _nearest(trials: Sequence[Trial], itself: Trial) -> Explanation | None:
 
 def _absent(accused: FailingBlock) -> Explanation | None:
     """Gradients that are not there at all, which counts even where they would be zero."""
-    its, lacking = accused.candidate.parameters, []
+    parameters, lacking = accused.candidate.parameters, []
     for name, value in accused.reference.parameters.items():
-        if value is not None and its.get(name) is None:
+        if value is not None and parameters.get(name) is None:
             lacking.append(name)
     if not lacking:
         return None

@@ -100,10 +100,10 @@ def _left_out(one: Substitute, bench: Bench) -> Explanation | None:
     usual, apart = one.accused.reference.outputs, bench.itself.distance
     given: Any = next(iter(nest.leaves(one.accused.args)), None)
     which = f"{one.which} of " if one.which else ""
-    said = f"no {which}{one.accused.kind.removeprefix(OWN)}: it is left out"
-    ways = {said: nest.map(partial(_times, 0.0), usual)}
+    words = f"no {which}{one.accused.kind.removeprefix(OWN)}: it is left out"
+    ways = {words: nest.map(partial(_times, 0.0), usual)}
     if is_array(usual) and is_array(given) and given.shape == usual.shape:
-        ways[f"{said}, and its input goes on"] = given
+        ways[f"{words}, and its input goes on"] = given
     for words, output in ways.items():
         match = max(bench.distances(_arrays(one.follow(output))).values())
         if match <= min(MATCH, 1e-3 * apart):

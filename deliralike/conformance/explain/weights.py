@@ -38,13 +38,15 @@ def explain_weights(
         >>> [(name, why.cause) for name, why in explain_weights({"fc.weight": weight}, {"fc.weight": -weight})]
         [('fc.weight', 'negated (the sign)')]
     """
-    mine = {name: np.asarray(value, np.float64) for name, value in reference.items()}
-    its = {name: np.asarray(value, np.float64) for name, value in candidate.items()}
-    both = only(mine, its).items()
+    expected = {
+        name: np.asarray(value, np.float64) for name, value in reference.items()
+    }
+    actual = {name: np.asarray(value, np.float64) for name, value in candidate.items()}
+    both = only(expected, actual).items()
     wrong = [
-        name for name, value in both if relative_difference(value, its[name]) > LIMIT
+        name for name, value in both if relative_difference(value, actual[name]) > LIMIT
     ]
-    return [(name, _explained(name, mine, its[name], wrong)) for name in wrong]
+    return [(name, _explained(name, expected, actual[name], wrong)) for name in wrong]
 
 
 def _explained(
@@ -87,7 +89,7 @@ def compared(wanted: Array, came: Array) -> Explanation:
     apart = came - wanted
     place = np.unravel_index(int(np.argmax(np.abs(apart))), wanted.shape)
     at = ", ".join(map(str, map(int, place)))
-    said = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
+    text = f"[{at}] is {came[place]:.9g} instead of {wanted[place]:.9g}"
     if wanted.size >= _MANY:
-        said += f"; spread {came.std():.3g} instead of {wanted.std():.3g}"
-    return Explanation(said, np.inf)
+        text += f"; spread {came.std():.3g} instead of {wanted.std():.3g}"
+    return Explanation(text, np.inf)

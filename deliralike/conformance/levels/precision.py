@@ -29,9 +29,9 @@ def in_words(reference: Subject, candidate: Subject, batch: Batch) -> str:
     """
     sides = reference, reference.in_dtype("float32"), candidate.in_dtype("float32")
     with np.errstate(all="ignore"):  # an overflow is said below
-        exact, mine, theirs = (first_call(side, batch) for side in sides)
-    usual = largest_difference(exact, mine)
-    other = largest_difference(exact, align(exact, theirs).back(theirs, exact))
+        exact, expected, actual = (first_call(side, batch) for side in sides)
+    usual = largest_difference(exact, expected)
+    other = largest_difference(exact, align(exact, actual).back(actual, exact))
     if np.isfinite(usual) and not np.isfinite(other):
         return "Float32 outputs are not finite, other than the reference's."
     sizes = short(f"({other:.0e}, {usual:.0e})")

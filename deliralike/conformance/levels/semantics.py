@@ -146,41 +146,45 @@ def compared(
     reference: Look, candidate: Look, correspondence: Correspondence = SAME
 ) -> Mode:
     """Both sides of one mode."""
-    mine = reference.recording
-    theirs = correspondence.to_reference(candidate.recording, mine)
+    expected = reference.recording
+    actual = correspondence.to_reference(candidate.recording, expected)
     # A loss may call parts of a network only, and a class may have a ``__call__`` of its own.
     output = Comparison(np.inf, "output") if candidate.error else Comparison()
-    buffers = only(mine.state, theirs.state)
-    if Tap() in mine.calls and Tap() in theirs.calls:
-        its = theirs.calls[Tap()].output
-        output = compare(_arrays("output", reference.output), _arrays("output", its))
+    buffers = only(expected.state, actual.state)
+    if Tap() in expected.calls and Tap() in actual.calls:
+        output_of_candidate = actual.calls[Tap()].output
+        output = compare(
+            _arrays("output", reference.output), _arrays("output", output_of_candidate)
+        )
     gradients, inputs = (
-        only(mine.parameters, theirs.parameters),
-        _inputs(mine, correspondence),
+        only(expected.parameters, actual.parameters),
+        _inputs(expected, correspondence),
     )
     differences = {
         "output": output,
-        "loss": compare({"loss": mine.output}, {"loss": theirs.output}),
-        "gradients": compare(gradients, theirs.parameters, ROUNDING),
+        "loss": compare({"loss": expected.output}, {"loss": actual.output}),
+        "gradients": compare(gradients, actual.parameters, ROUNDING),
         "gradient of the input": compare(
-            inputs, _inputs(theirs, correspondence), ROUNDING
+            inputs, _inputs(actual, correspondence), ROUNDING
         ),
-        "statistics": compare(buffers, only(theirs.state, buffers)),
+        "statistics": compare(buffers, only(actual.state, buffers)),
     }
     layers, measured = {}, {}
-    for tap, call in only(mine.calls, theirs.calls).items():
-        layers[tap] = largest_difference(call.output, theirs.calls[tap].output)
+    for tap, call in only(expected.calls, actual.calls).items():
+        layers[tap] = largest_difference(call.output, actual.calls[tap].output)
     for name, gradient in gradients.items():
         if gradient is not None:
-            apart = relative_difference(gradient, theirs.parameters[name])
+            apart = relative_difference(gradient, actual.parameters[name])
             measured[name] = apart, float(np.linalg.norm(gradient))
-    is_blind = bool(mine.parameters) and not any(map(np.any, mine.parameters.values()))
+    is_blind = bool(expected.parameters) and not any(
+        map(np.any, expected.parameters.values())
+    )
     unmatched = correspondence.unmatched(
-        mine.parameters, candidate.recording.parameters
+        expected.parameters, candidate.recording.parameters
     )
     effective = tuple(name for name, gradient in unmatched.items() if np.any(gradient))
     never = tuple(
-        name for name, gradient in mine.parameters.items() if gradient is None
+        name for name, gradient in expected.parameters.items() if gradient is None
     )
     return Mode(
         reference, candidate, differences, layers, measured, never, is_blind, effective
@@ -202,8 +206,8 @@ def with_magnified_rounding(
     limits = dict.fromkeys(mode.differences, LIMIT)
 
     def allow(other: Subject, times: float) -> None:
-        seen = look(other, batch, training, 1)
-        moved = {} if seen.error else compared(mode.reference, seen).differences
+        observed = look(other, batch, training, 1)
+        moved = {} if observed.error else compared(mode.reference, observed).differences
         for what, found in moved.items():
             far = min(found.difference, 1.0) * times
             limits[what] = max(limits[what], allowed(far))
@@ -283,19 +287,19 @@ def unsteady(
 
 def is_equal(first: Recording, second: Recording) -> bool:
     """Whether two runs gave the same numbers in all calls, and the same loss."""
-    mine, its = (
+    expected, actual = (
         [one.output, *(call.output for call in one.calls.values())]
         for one in (first, second)
     )
-    return first.calls.keys() == second.calls.keys() and _equal(mine, its)
+    return first.calls.keys() == second.calls.keys() and _equal(expected, actual)
 
 
 def _equal(first: Any, second: Any) -> bool:
     """Whether two nests hold the same numbers, those that are none included."""
-    mine, theirs = nest.leaves(first), nest.leaves(second)
-    if len(mine) != len(theirs):
+    expected, actual = nest.leaves(first), nest.leaves(second)
+    if len(expected) != len(actual):
         return False
-    for x, y in zip(mine, theirs, strict=True):
+    for x, y in zip(expected, actual, strict=True):
         if is_array(x) != is_array(y):
             return False
         if is_array(x) and not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):

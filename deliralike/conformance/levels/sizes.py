@@ -92,8 +92,8 @@ class _Both:
         self.reference, self.candidate = reference, candidate
         self.one_layout, self.equal_ranks = evaluation is None, True
         if evaluation is not None:
-            mine, theirs = evaluation.reference.output, evaluation.candidate.output
-            self.equal_ranks = _ranks(mine) == _ranks(theirs)
+            expected, actual = evaluation.reference.output, evaluation.candidate.output
+            self.equal_ranks = _ranks(expected) == _ranks(actual)
 
     def judge(
         self, batch: Batch, wanted: Any = None

@@ -77,10 +77,10 @@ def level(
             notes=(*notes, "there is no optimizer on both sides"),
         )
     forced = Forced.of(reference.network, steps, seed, frozenset(never))
-    there = _trainable_shapes(candidate.network.neutral_slots())
-    theirs, shapes = names or {}, {}
+    candidate_shapes = _trainable_shapes(candidate.network.neutral_slots())
+    partners, shapes = names or {}, {}
     for name, shape in forced.shapes.items():
-        if there.get(theirs.get(name, name)) == shape:
+        if candidate_shapes.get(partners.get(name, name)) == shape:
             shapes[name] = shape
     left_out = without(forced.shapes, shapes)
     networks = (reference.network, candidate.network)
@@ -99,11 +99,13 @@ def level(
     few = replace(forced, shapes=_one_of_each_kind(reference.network, forced))
     for name in shared:
         makes = reference.optimizers[name], candidate.optimizers[name]
-        mine = partial(_Side, reference.network, makes[0], {}, largest)
-        its = partial(_Side, candidate.network, makes[1], theirs, largest)
+        make_reference = partial(_Side, reference.network, makes[0], {}, largest)
+        make_candidate = partial(_Side, candidate.network, makes[1], partners, largest)
         is_one_rule = isinstance(makes[0], Following) and makes[0] == makes[1]
         try:
-            run = _in_step(name, few if is_one_rule else forced, mine, its)
+            run = _in_step(
+                name, few if is_one_rule else forced, make_reference, make_candidate
+            )
         except _CandidateRaised as raised:
             findings.append(
                 Finding("L4", f"optimizer {name}", f"raises {raised}", np.inf)
@@ -306,13 +308,16 @@ def _tried(act: Callable[[], T]) -> T:
 
 
 def _in_step(
-    name: str, forced: Forced, mine: Callable[[], _Side], its: Callable[[], _Side]
+    name: str,
+    forced: Forced,
+    make_reference: Callable[[], _Side],
+    make_candidate: Callable[[], _Side],
 ) -> _Run:
     """Both sides with the same rates; by their own ones, if one has a schedule of its own."""
-    run = _Run(name, forced, (mine(), _tried(its)), free=False)
+    run = _Run(name, forced, (make_reference(), _tried(make_candidate)), free=False)
     if run.moves:
         longer = replace(forced, steps=2 * forced.steps)
-        run = _Run(name, longer, (mine(), _tried(its)), free=True)
+        run = _Run(name, longer, (make_reference(), _tried(make_candidate)), free=True)
     return run
 
 
@@ -360,30 +365,33 @@ class _Run:
         if rate is not None:
             now = (self.reference.lr, self.candidate.lr)
             self.moves |= any(one is None or _relative(rate, one) > 0 for one in now)
-        mine, its = self.reference.moved(parameters), self.candidate.moved(parameters)
-        self.recorded.append((parameters, gradients, mine, its))
+        expected, actual = (
+            self.reference.moved(parameters),
+            self.candidate.moved(parameters),
+        )
+        self.recorded.append((parameters, gradients, expected, actual))
         updates, unused = {}, {}
         for name, before in parameters.items():
             size = norm(before)
             if name in gradients:
-                updates[name] = _difference(mine[name], its[name], _ROUNDING * size)
+                updates[name] = _difference(
+                    expected[name], actual[name], _ROUNDING * size
+                )
             else:
-                unused[name] = norm(its[name]) / (size or 1.0)
+                unused[name] = norm(actual[name]) / (size or 1.0)
         self.updates.append(updates)
         self.unused.append(unused)
 
     def findings(self) -> Iterator[Finding]:
         """Yield what differs: the learning rate, the updates, unused parameters."""
-        place, (mine, its) = f"optimizer {self.name}", self.start
-        if not self.free and mine and its and _relative(mine, its):
-            words = (
-                f"lr={its:g} instead of {mine:g} (learning rate times {its / mine:g})"
-            )
+        place, (expected, actual) = f"optimizer {self.name}", self.start
+        if not self.free and expected and actual and _relative(expected, actual):
+            words = f"lr={actual:g} instead of {expected:g} (learning rate times {actual / expected:g})"
             yield Finding(
                 "L4",
                 place,
                 "learning rate",
-                _relative(mine, its),
+                _relative(expected, actual),
                 explanation=Explanation.from_observation(words),
             )
         # Parameters that differ, and those that move without a gradient.
@@ -399,11 +407,11 @@ class _Run:
             step, first = next(iter(found))
             wrong, every = {name for _, name in found}, set().union(*steps)
             remark = f"It concerns {len(wrong)} of {len(every)} parameters."
-            said, size = f"{what} {first} at step {step + 1}", max(found.values())
+            words, size = f"{what} {first} at step {step + 1}", max(found.values())
             remarks: tuple[str, ...] = (remark,)
             if cause is None or not cause.known:
                 remarks += like_float32(size)
-            yield Finding("L4", place, said, size, explanation=cause, remarks=remarks)
+            yield Finding("L4", place, words, size, explanation=cause, remarks=remarks)
 
     @property
     def worst(self) -> float:
@@ -436,11 +444,11 @@ class _Run:
             reference=rows(2),
             candidate=rows(3),
         )
-        mine, its = (
+        expected, actual = (
             explaining.form_of_groups(trace, _forms(side.optimizer, names))
             for side in (self.reference, self.candidate)
         )
-        return replace(trace, form=mine, other=its)
+        return replace(trace, form=expected, other=actual)
 
 
 def _beyond(steps: Sequence[Mapping[str, float]]) -> dict[tuple[int, str], float]:

@@ -101,11 +101,11 @@ def reshaped(
     if match is None:
         return []
     found, kinds = [], block_kinds(reference)
-    for name, its in match.candidate.tensors.items():
+    for name, weight in match.candidate.tensors.items():
         ours = match.reference.tensors.get(name)
         is_left = name in match.missing and name in match.unexpected
-        if ours is not None and ours.shape != its.shape and is_left:
-            finding = _of_shape(name, ours.shape, its.shape, reference, candidate)
+        if ours is not None and ours.shape != weight.shape and is_left:
+            finding = _of_shape(name, ours.shape, weight.shape, reference, candidate)
             found.append(replace(finding, kind=kinds[owner(name)]))
     return found
 
@@ -113,20 +113,20 @@ def reshaped(
 def _of_shape(
     name: str,
     shape: Shape,
-    its: Shape,
+    actual: Shape,
     reference: AbstractNetwork,
     candidate: AbstractNetwork,
 ) -> Finding:
     """A tensor of another shape, which the groups of its convolutions may explain."""
-    finding = _finding(name, f"shape {its}, in the reference {shape}")
-    mine, other = (
+    finding = _finding(name, f"shape {actual}, in the reference {shape}")
+    expected, other = (
         _groups_of(network, owner(name)) for network in (reference, candidate)
     )
-    if mine == other or None in (mine, other):
+    if expected == other or None in (expected, other):
         return finding
     return replace(
         finding,
-        explanation=Explanation.from_observation(in_words("groups", other, mine)),
+        explanation=Explanation.from_observation(in_words("groups", other, expected)),
     )
 
 
@@ -205,9 +205,9 @@ class _Sides:
         summed = () if self.match is None else self.match.summed
         found = {}
         for name in self.both:
-            ours, theirs = wanted[name], self.candidate[name]
-            if ours.value.shape == theirs.value.shape and _finite(ours, theirs):
-                found[name] = _value_difference(ours, theirs, name in summed)
+            expected, actual = wanted[name], self.candidate[name]
+            if expected.value.shape == actual.value.shape and _finite(expected, actual):
+                found[name] = _value_difference(expected, actual, name in summed)
         return found
 
     def comparable(self) -> dict[str, Weight]:
@@ -276,19 +276,19 @@ def _properties(
 ) -> Iterator[Finding]:
     """Other shapes, types and roles."""
     for name in sides.both:
-        ours, theirs = sides.reference[name], sides.candidate[name]
-        shape, its = ours.value.shape, theirs.value.shape
-        if shape != its:
-            yield _of_shape(name, shape, its, reference, candidate)
+        expected, actual = sides.reference[name], sides.candidate[name]
+        shape, actual_shape = expected.value.shape, actual.value.shape
+        if shape != actual_shape:
+            yield _of_shape(name, shape, actual_shape, reference, candidate)
         if sides.is_fused(name):
             continue  # what was constant may be part of what is trained
         are_trained = (
-            ours.trainable or theirs.trainable
+            expected.trainable or actual.trainable
         )  # a frozen parameter is as good as a buffer
-        if ours.is_parameter != theirs.is_parameter and are_trained:
-            yield _finding(name, _ROLES[theirs.is_parameter])
-        elif ours.trainable != theirs.trainable:
-            yield _finding(name, _STATES[theirs.trainable])
+        if expected.is_parameter != actual.is_parameter and are_trained:
+            yield _finding(name, _ROLES[actual.is_parameter])
+        elif expected.trainable != actual.trainable:
+            yield _finding(name, _STATES[actual.trainable])
 
 
 # by what the candidate has
@@ -301,13 +301,13 @@ _STATES = ("frozen, in the reference trainable", "trainable, in the reference fr
 
 def _ties(sides: _Sides) -> Iterator[Finding]:
     """Tensors that are one parameter on one side and two on the other."""
-    mine, theirs = (
+    expected, actual = (
         _groups(side, sides.both) for side in (sides.reference, sides.candidate)
     )
     for name in sides.both:
         for more, words in (
-            (mine[name] - theirs[name], "not tied to {}, as in the reference"),
-            (theirs[name] - mine[name], "tied to {}, in the reference by itself"),
+            (expected[name] - actual[name], "not tied to {}, as in the reference"),
+            (actual[name] - expected[name], "tied to {}, in the reference by itself"),
         ):
             first = min({*more, name})
             if first < name:
@@ -336,7 +336,7 @@ def _start_value(name: str, difference: float, limit: float) -> Finding:
 
 
 def _value_difference(
-    ours: Weight, theirs: Weight, is_sum: bool
+    expected: Weight, actual: Weight, is_sum: bool
 ) -> tuple[float, float]:
     """Return the relative difference and its limit.
 
@@ -344,7 +344,7 @@ def _value_difference(
 
     Infinite where the reference's values are all zero.
     """
-    values = (ours.value, theirs.value)
+    values = (expected.value, actual.value)
     roundings = {
         float(np.finfo(value.dtype).eps) for value in values if value.dtype.kind == "f"
     }

@@ -49,13 +49,13 @@ def all_differences(
         cotangent: The arrays that the gradients come from, where it is known. A gradient in which
             they cancel out is rounding on both sides, which does not count.
     """
-    mine, theirs = reference.gradients(), candidate.gradients()
-    backward = _of_shared(mine, theirs)
+    expected, actual = reference.gradients(), candidate.gradients()
+    backward = _of_shared(expected, actual)
     noise = EPS * sum(
         float(np.abs(array).sum()) for array in cotangent if is_array(array)
     )
     for name in backward:
-        if np.isfinite(noise) and _are_within(noise, mine[name], theirs[name]):
+        if np.isfinite(noise) and _are_within(noise, expected[name], actual[name]):
             backward[name] = 0.0
     return forward_differences(reference, candidate) | backward
 
@@ -76,10 +76,10 @@ def _are_within(distance: float, one: Any, two: Any) -> bool:
 
 
 def _of_shared(
-    mine: Mapping[Quantity, Any], theirs: Mapping[Quantity, Any]
+    expected: Mapping[Quantity, Any], actual: Mapping[Quantity, Any]
 ) -> dict[Quantity, float]:
-    shared = only(mine, theirs)
-    return differences(shared, only(theirs, shared))
+    shared = only(expected, actual)
+    return differences(shared, only(actual, shared))
 
 
 def agrees(recording: Recording, free: Observed | None) -> bool:
@@ -87,5 +87,7 @@ def agrees(recording: Recording, free: Observed | None) -> bool:
     if free is None:
         return False
     gradients = named(arguments(recording.inputs, {}), recording.inputs)
-    mine = Observed(recording.output, gradients, recording.parameters, recording.state)
-    return bool(free.values()) and first_difference(mine, free)[0] is None
+    expected = Observed(
+        recording.output, gradients, recording.parameters, recording.state
+    )
+    return bool(free.values()) and first_difference(expected, free)[0] is None

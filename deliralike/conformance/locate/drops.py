@@ -62,27 +62,27 @@ def _differing_calls(running: Running, training: bool) -> Iterator[tuple[str, st
     masks = running.masks
     counts = [len(masks.called(side, training)) for side in (REFERENCE, CANDIDATE)]
     times = f"called {_times(counts[1])} instead of {_times(counts[0])}"
-    for mine, its in masks.differences(training, partial(_path, running)):
-        if mine is None or its is None:
-            words = f"{_in_words(mine, its)}, {times}"
+    for expected, actual in masks.differences(training, partial(_path, running)):
+        if expected is None or actual is None:
+            words = f"{_in_words(expected, actual)}, {times}"
         else:
-            words = _in_words(mine, its)
-        if mine is not None:
-            yield mine.path, words
-        elif its is not None:
-            yield _path(running, its), words
+            words = _in_words(expected, actual)
+        if expected is not None:
+            yield expected.path, words
+        elif actual is not None:
+            yield _path(running, actual), words
 
 
-def _in_words(mine: Drop | None, its: Drop | None) -> str:
+def _in_words(expected: Drop | None, actual: Drop | None) -> str:
     """What the candidate has in the place of the reference's; None where a side makes no call."""
-    drops = [drop for drop in (mine, its) if drop is not None]
+    drops = [drop for drop in (expected, actual) if drop is not None]
     if any(drop.kind != "keep" for drop in drops):
-        return f"{_noise(its)} instead of {_noise(mine)}"
+        return f"{_noise(actual)} instead of {_noise(expected)}"
     if len(drops) == 2 and drops[0].rate == drops[1].rate:
         return (
             f"dropout with masks of shape {drops[1].shape} instead of {drops[0].shape}"
         )
-    words = f"dropout p={_rate(its)} instead of {_rate(mine)}"
+    words = f"dropout p={_rate(actual)} instead of {_rate(expected)}"
     if len(drops) == 2 and math.isclose(sum(drop.rate or 0.0 for drop in drops), 1.0):
         words += ", the fraction that is kept in the place of that which is dropped"
     return words
@@ -101,9 +101,9 @@ def _rate(drop: Drop | None) -> str:
     return "?" if drop.rate is None else f"{drop.rate:g}"
 
 
-def _path(running: Running, its: Drop) -> str:
+def _path(running: Running, drop: Drop) -> str:
     """The innermost block of both sides around a call of the candidate's."""
-    path = its.path
+    path = drop.path
     while path and running.correspondence.tap_of(path) is None:
         path = owner(path)
     return (running.correspondence.tap_of(path) or "") if path else ""

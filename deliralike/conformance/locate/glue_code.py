@@ -46,10 +46,10 @@ def between(
     units: Units, forcing: Forcing, allowed: Mapping[Tap, Allowed]
 ) -> Iterator[Place]:
     """The unit itself, where its own code differs."""
-    mine, theirs = forcing.sides()
+    reference, candidate = forcing.sides()
     if not units.correspondence.counts_functions:
-        mine, theirs = _with_masks(mine), _with_masks(theirs)
-    yield from _Between(units, forcing, mine, theirs).places(allowed.get(UNIT))
+        reference, candidate = _with_masks(reference), _with_masks(candidate)
+    yield from _Between(units, forcing, reference, candidate).places(allowed.get(UNIT))
 
 
 def kind_of(network: AbstractNetwork) -> str:
@@ -170,9 +170,9 @@ class _Between:
             yield f"Only the candidate calls {listed(others)}."
         met = [name for name in self.order if name in self.required_calls]
         order = [name for name in self.required_calls if name in observed]
-        for mine, theirs in zip(order, met, strict=True):
-            if mine != theirs:
-                yield f"The candidate calls {theirs} where the reference calls {mine}."
+        for expected, actual in zip(order, met, strict=True):
+            if expected != actual:
+                yield f"The candidate calls {actual} where the reference calls {expected}."
                 return
 
 

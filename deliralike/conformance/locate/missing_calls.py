@@ -21,7 +21,7 @@ from deliralike.conformance.places import Tap
 
 
 def substitutes(
-    units: Units, forcing: Forcing, mine: Observed, theirs: Observed
+    units: Units, forcing: Forcing, reference: Observed, candidate: Observed
 ) -> Iterator[Substitute]:
     """The reference's calls that the candidate has no call for.
 
@@ -29,7 +29,7 @@ def substitutes(
         units, forcing: The unit on both sides, and what both did at the reference's inputs.
         reference, candidate: What either side hands on.
     """
-    right, wrong = _forward(mine), _forward(theirs)
+    right, wrong = _forward(reference), _forward(candidate)
     for name, call in forcing.calls.items():
         layer = None if name in forcing.taps else _layer(units, name, call)
         if layer is not None:

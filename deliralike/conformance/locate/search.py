@@ -56,12 +56,12 @@ def localise(
         training: The mode.
         correspondence: Which block of the candidate is which of the reference.
     """
-    mine = Unit(reference.network, reference.loss, batch, training, _network)
-    theirs = replace(mine, network=candidate.network, call=candidate.loss)
-    places = list(look_into(Units(mine, theirs, correspondence, LOSS)))
+    unit = Unit(reference.network, reference.loss, batch, training, _network)
+    partner = replace(unit, network=candidate.network, call=candidate.loss)
+    places = list(look_into(Units(unit, partner, correspondence, LOSS)))
     places.sort(key=lambda place: place.what.gradient)
     of_loss = [at for at, place in enumerate(places) if place.path == LOSS]
-    whole = whole_loss(mine, theirs, correspondence) if of_loss else None
+    whole = whole_loss(unit, partner, correspondence) if of_loss else None
     for at in of_loss:
         places[at] = replace(places[at], loss=whole)
     return places
@@ -161,18 +161,18 @@ def _examined(units: Units, forcing: Forcing) -> tuple[list[Suspect], list[Place
 
 def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     """A tap that differs: a function, a layer, or the places within a block."""
-    call, mine = suspect.tap.reference, units.reference
+    call, unit = suspect.tap.reference, units.reference
     if call.path is None:
         function = suspect.name.function
         where = units.path
         if call.caller:
             where = joined(units.path, call.caller)
-        one = suspect.block(mine, where, (function, {}))
+        one = suspect.block(unit, where, (function, {}))
         yield Place(where, function, suspect.what, suspect.difference, (one,))
         return
     where = joined(units.path, call.path)
     block = units.blocks[call.path]
-    layer = layer_of(mine, block)
+    layer = layer_of(unit, block)
     inner = list(_inside(units, suspect))
     whole = layer[0] in LAYERS or not _has_blocks(units, call)
     is_layer = whole and not any(place.path != where for place in inner)
@@ -187,7 +187,7 @@ def _judge(units: Units, suspect: Suspect) -> Iterator[Place]:
     for place in inner:
         if place.kind != kind:
             deeper += place.accused
-    known = found.block(mine, where, layer), *deeper
+    known = found.block(unit, where, layer), *deeper
     place = Place(where, kind, found.what, found.difference, known)
     if inner:
         own = inner[0]
@@ -222,11 +222,11 @@ def _inside(units: Units, suspect: Suspect) -> Iterator[Place]:
     if partner is None:
         return
     deeper = units.correspondence.within(path, tap)
-    mine = _unit(units.reference, units.blocks[path], tap.reference, deeper.tap)
-    mine = replace(mine, tapped=_tapping(deeper, mine))
-    theirs = _unit(units.candidate, partner, tap.given, deeper.tap_of)
+    unit = _unit(units.reference, units.blocks[path], tap.reference, deeper.tap)
+    unit = replace(unit, tapped=_tapping(deeper, unit))
+    opposite = _unit(units.candidate, partner, tap.given, deeper.tap_of)
     where = joined(units.path, path)
-    yield from look_into(Units(mine, theirs, deeper, where, suspect.cotangent))
+    yield from look_into(Units(unit, opposite, deeper, where, suspect.cotangent))
 
 
 def _unit(

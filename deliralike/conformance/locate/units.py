@@ -93,19 +93,19 @@ class Units:
             calls: The reference's.
             own: The candidate's, in the reference's names.
         """
-        mine = {name.path for name in calls if not name.function}
-        theirs = {name.path for name in own if not name.function}
-        one = _opened(self.reference, _divided(mine, theirs))
-        two = _opened(self.candidate, _divided(theirs, mine))
+        reference_only = {name.path for name in calls if not name.function}
+        candidate_only = {name.path for name in own if not name.function}
+        one = _opened(self.reference, _divided(reference_only, candidate_only))
+        two = _opened(self.candidate, _divided(candidate_only, reference_only))
         if one is self.reference and two is self.candidate:
             return None
         return replace(self, reference=one, candidate=two)
 
 
-def _divided(mine: set[str], theirs: set[str]) -> frozenset[str]:
+def _divided(paths: set[str], others: set[str]) -> frozenset[str]:
     """The blocks that one side alone calls, and in which the other calls blocks."""
-    lone = mine - theirs
-    return frozenset(p for p in lone if holds(p, theirs))
+    lone = paths - others
+    return frozenset(p for p in lone if holds(p, others))
 
 
 def _opened(unit: Unit, paths: frozenset[str]) -> Unit:

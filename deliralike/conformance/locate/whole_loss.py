@@ -36,17 +36,21 @@ def whole_loss(unit: Unit, other: Unit, correspondence: Correspondence) -> Loss 
     Returns:
         None where the candidate does not call its network, or raises an error.
     """
-    whole, theirs = (replace(one, functions=False) for one in (unit, other))
+    whole, counterpart = (replace(one, functions=False) for one in (unit, other))
     calls = record(whole).calls
     weights = cotangents(whole, calls)
     expected = force(whole, calls, weights).observed
     try:
-        taps = correspondence.counterpart(calls, theirs, None).taps
-        found = correspondence.forced(theirs, taps, weights, None).observed
+        taps = correspondence.counterpart(calls, counterpart, None).taps
+        found = correspondence.forced(counterpart, taps, weights, None).observed
     except Exception:  # noqa: BLE001  # of a stranger's network
         return None
-    mine, its = _numbers(expected), _numbers(found)
-    if set(taps) != set(calls) or mine.keys() != its.keys() or len(mine) < 2:
+    expected_numbers, actual_numbers = _numbers(expected), _numbers(found)
+    if (
+        set(taps) != set(calls)
+        or expected_numbers.keys() != actual_numbers.keys()
+        or len(expected_numbers) < 2
+    ):
         return None
 
     def run(tap: Tap, formula: Formula) -> Tensors:
@@ -65,7 +69,7 @@ def whole_loss(unit: Unit, other: Unit, correspondence: Correspondence) -> Loss 
         if name.function in LOSSES:
             args, kwargs = filled(unit.network, call.given)
             given[name] = arguments.bound(name.function, {}, {}, args, kwargs)
-    return Loss(run, given, mine, its)
+    return Loss(run, given, expected_numbers, actual_numbers)
 
 
 def _numbers(observed: Mapping[Tap, Observed]) -> Tensors:

@@ -103,24 +103,26 @@ class Alignment:
 
     def there(self, reference: Any, like: Any) -> Any:
         """The candidate's nest `like` with the reference's arrays in the places of its own."""
-        mine = nest.leaves(reference)
-        theirs, structure = nest.flatten(like)
-        theirs = list(theirs)
+        arrays = nest.leaves(reference)
+        leaves, structure = nest.flatten(like)
+        leaves = list(leaves)
         for leaf in self.leaves:
-            theirs[leaf.candidate] = _moved(leaf.transform.apply, mine[leaf.reference])
-        return nest.unflatten(structure, theirs)
+            leaves[leaf.candidate] = _moved(
+                leaf.transform.apply, arrays[leaf.reference]
+            )
+        return nest.unflatten(structure, leaves)
 
     def back(self, candidate: Any, like: Any) -> Any:
         """The reference's nest `like` with the candidate's arrays; None in the other places.
 
         An array of another size than the one that was aligned has its axes turned alone.
         """
-        theirs = nest.leaves(candidate)
-        mine, structure = nest.flatten(like)
-        found: list[Any] = [None] * len(mine)
+        leaves = nest.leaves(candidate)
+        expected, structure = nest.flatten(like)
+        found: list[Any] = [None] * len(expected)
         for leaf in self.leaves:
-            if leaf.candidate < len(theirs):
-                array = theirs[leaf.candidate]
+            if leaf.candidate < len(leaves):
+                array = leaves[leaf.candidate]
                 fits = np.shape(array) == leaf.transform.end
                 if fits:
                     invert = leaf.transform.invert
@@ -170,12 +172,12 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
     search = _Search(_arrays(reference), _arrays(candidate), orders or Orders())
     found: dict[int, Leaf] = {}
     for look in (search.same, search.fitting):
-        for at in search.mine:
+        for at in search.expected:
             leaf = None if at in found else look(at)
             if leaf is not None:
                 found[at] = leaf
                 search.taken.setdefault(leaf.candidate, at)
-    is_complete = len(found) == len(search.mine)
+    is_complete = len(found) == len(search.expected)
     return Alignment(tuple(found[at] for at in sorted(found)), is_complete)
 
 
@@ -183,23 +185,23 @@ def align(reference: Any, candidate: Any, orders: Orders | None = None) -> Align
 class _Search:
     """The arrays of both nests by their positions, and the reference's by the candidate's."""
 
-    mine: dict[int, np.ndarray]
-    theirs: dict[int, np.ndarray]
+    expected: dict[int, np.ndarray]
+    actual: dict[int, np.ndarray]
     orders: Orders
     taken: dict[int, int] = field(default_factory=dict)
 
     def same(self, at: int) -> Leaf | None:
         """The candidate's array with the same numbers, in some layout; a free one if there is one."""
-        array, taken = self.mine[at], self.taken
+        array, taken = self.expected[at], self.taken
         for other in sorted(
-            self.theirs, key=lambda one: (one in taken, one != at, one)
+            self.actual, key=lambda one: (one in taken, one != at, one)
         ):
-            value = self.theirs[other]
+            value = self.actual[other]
             are_floating = value.dtype.kind == "f", array.dtype.kind == "f"
             if value.size != array.size or len(set(are_floating)) > 1:
                 continue
             owner = taken.get(other)
-            if owner is not None and not np.array_equal(self.mine[owner], array):
+            if owner is not None and not np.array_equal(self.expected[owner], array):
                 continue
             if transform := _equal(array, value, self.orders):
                 if not transform.plain:
@@ -209,12 +211,12 @@ class _Search:
 
     def fitting(self, at: int) -> Leaf | None:
         """The first free array of the candidate's whose shape fits, in the likeliest layout."""
-        array, found = self.mine[at], self.theirs.items()
+        array, found = self.expected[at], self.actual.items()
         free = [other for other, value in found if value.dtype.kind == array.dtype.kind]
         free = [other for other in free if other not in self.taken]
         for same_axes in (True, False):
             for other in sorted(free, key=lambda place: (place != at, place)):
-                value = self.theirs[other]
+                value = self.actual[other]
                 options = transforms(array.shape, value.shape)
                 if options and (_long(array.shape) == _long(value.shape)) == same_axes:
                     return Leaf(at, other, self.orders.preferred(options), False)

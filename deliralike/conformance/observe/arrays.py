@@ -149,9 +149,9 @@ def weighted(network: AbstractNetwork, values: Any, weights: Arrays) -> Any:
 
 def _have_like_shapes(own: Any, given: Any) -> bool:
     """Whether two arrays have one shape, or as many elements on more or fewer axes."""
-    mine, theirs = tuple(getattr(own, "shape", ())), tuple(given.shape)
-    return mine == theirs or (
-        len(mine) != len(theirs) and math.prod(mine) == math.prod(theirs)
+    expected, actual = tuple(getattr(own, "shape", ())), tuple(given.shape)
+    return expected == actual or (
+        len(expected) != len(actual) and math.prod(expected) == math.prod(actual)
     )
 
 

@@ -180,43 +180,45 @@ class Matched(Correspondence):
         found = (align(call.output, one.output, self.orders) for one in own.values())
         return any(one.leaves and one.by_value for one in found)
 
-    def _tap(self, name: Tap, call: Call, theirs: Call | None) -> SharedCall | None:
+    def _tap(self, name: Tap, call: Call, partner: Call | None) -> SharedCall | None:
         """The candidate's call of a block, if it holds what the reference's does.
 
         Args:
             name: The candidate's.
             call, theirs: Of both sides.
         """
-        if theirs is None:
+        if partner is None:
             return None
         path = _join(self._inside[0], call.path or "")
-        inputs = align(call.given, theirs.given, self.orders)
+        inputs = align(call.given, partner.given, self.orders)
         inputs = self._as_weight(inputs, path, 1)
         output = self._as_weight(
-            align(call.output, theirs.output, self.orders), path, 0
+            align(call.output, partner.output, self.orders), path, 0
         )
         if _is_upright(inputs):
             output = _upright(output)
         if not (inputs.complete and output.leaves):
             return None
-        return SharedCall(name, call, theirs, inputs, output)
+        return SharedCall(name, call, partner, inputs, output)
 
     def _resized(self, name: Tap, call: Call, own: Calls) -> SharedCall | None:
         """The candidate's call of a block that is given the same and gives pictures of another size.
 
         What follows gets the reference's result.
         """
-        theirs = own.get(name)
-        if theirs is None or not all(
-            map(_is_sequence_or_picture, (call.output, theirs.output))
+        partner = own.get(name)
+        if partner is None or not all(
+            map(_is_sequence_or_picture, (call.output, partner.output))
         ):
             return None
-        inputs = align(call.given, theirs.given, self.orders)
+        inputs = align(call.given, partner.given, self.orders)
         if not (inputs.leaves and inputs.by_value):
             return None
         output = self.orders.turned(call.output)
         alignment = align(call.output, output, self.orders)
-        return SharedCall(name, call, replace(theirs, output=output), inputs, alignment)
+        return SharedCall(
+            name, call, replace(partner, output=output), inputs, alignment
+        )
 
     def _as_weight(self, alignment: Alignment, path: str, axis: int) -> Alignment:
         """The alignment with arrays in the order that the block's weight has along an axis.
@@ -272,8 +274,8 @@ class Matched(Correspondence):
         """What the unit did by itself, in the names and layouts of the reference."""
         if self.call is None:
             return None
-        theirs = self.call.candidate
-        names = arguments(theirs.args, {})
+        partner = self.call.candidate
+        names = arguments(partner.args, {})
         gradients = dict(zip(names, nest.leaves(recording.inputs), strict=False))
         return Observed(
             self.call.output.back(recording.output, self.call.reference.output),
@@ -323,9 +325,9 @@ class Matched(Correspondence):
 
     def unmatched(self, reference: Named, candidate: Named) -> dict[str, Any]:
         """As in `Correspondence`."""
-        mine = {name: reference.get(name) for name in self.match.missing}
-        theirs = {name: candidate.get(name) for name in self.match.unexpected}
-        found = {**mine, **theirs}
+        reference_names = {name: reference.get(name) for name in self.match.missing}
+        candidate_names = {name: candidate.get(name) for name in self.match.unexpected}
+        found = {**reference_names, **candidate_names}
         return {name: value for name, value in found.items() if value is not None}
 
     def _like(self, output: Any, reference: Any) -> Any:
@@ -347,9 +349,9 @@ class Matched(Correspondence):
 
     def _names(self) -> dict[str, str]:
         """The path in the reference by the path in the candidate, both within the unit."""
-        mine, theirs = self._inside
-        inside = below(mine, self.match.blocks)
-        return below(theirs, {b: a for a, b in inside.items()})
+        outer, partner = self._inside
+        inside = below(outer, self.match.blocks)
+        return below(partner, {b: a for a, b in inside.items()})
 
     def _observed(self, name: Tap, one: Observed, taps: SharedCalls) -> Observed:
         if name == UNIT:
@@ -387,20 +389,20 @@ class Matched(Correspondence):
         """The arrays from which a unit computes: its arguments, and the outputs of its taps."""
         found = [] if self.call is None else [_given(self.call)]
         for name, tap in taps.items():
-            mine, theirs = (
+            expected, actual = (
                 outputs(tap.reference.output, name),
                 outputs(tap.candidate.output, tap.name),
             )
-            found.append((tap.output, mine, theirs))
+            found.append((tap.output, expected, actual))
         return found
 
     def _below(
-        self, around: tuple[str, str], named: Named, gradients: bool = False
+        self, outer: tuple[str, str], named: Named, gradients: bool = False
     ) -> dict[str, Any]:
         """Tensors by the candidate's names within a block, by those of the reference."""
-        whole = {_join(around[1], name): value for name, value in named.items()}
+        whole = {_join(outer[1], name): value for name, value in named.items()}
         found = self.match.to_reference(whole, gradients)
-        return below(around[0], found)
+        return below(outer[0], found)
 
 
 _Source = tuple[Alignment, Sequence[Quantity], Sequence[Quantity]]
@@ -438,8 +440,10 @@ def _upright(output: Alignment) -> Alignment:
 
 def _given(tap: SharedCall) -> _Source:
     """The arguments of a call, on both sides."""
-    mine, theirs = (arguments(*call.given) for call in (tap.reference, tap.candidate))
-    return tap.inputs, mine, theirs
+    expected, actual = (
+        arguments(*call.given) for call in (tap.reference, tap.candidate)
+    )
+    return tap.inputs, expected, actual
 
 
 def _flattened(transform: Transform, split: Shape) -> Transform:
@@ -462,7 +466,7 @@ def _named_as(
 
     Those of the loss's own arguments, which are of no source, keep their names.
     """
-    known = set[Quantity]().union(*(theirs for _, _, theirs in sources))
+    known = set[Quantity]().union(*(names for _, _, names in sources))
     found = without(gradients, known)
     for alignment, names, others in sources:
         met = set()

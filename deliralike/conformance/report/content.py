@@ -203,10 +203,10 @@ def _facts(proof: ProofData) -> list[tuple[str, str]]:
 
 def _levels(proof: ProofData) -> list[tuple[str, str, str, str, str]]:
     """A row for each level; see `RESULTS`. The remark is why one was not compared, or what it says."""
-    rows, said = [], headline(proof)
+    rows, sentence = [], headline(proof)
     for level in proof.levels:
         remark = _reason(level)
-        if len(remark) > _LONG and remark.rstrip(".") in said:
+        if len(remark) > _LONG and remark.rstrip(".") in sentence:
             remark = "As the first sentence says."
         name, title = level.name, level.title
         rows.append((name, title, level.status, number(level.worst), remark))
@@ -217,14 +217,14 @@ def _notes(proof: ProofData) -> list[str]:
     """What a reader should know, each with its level, and the null gradients that no note names."""
     by_level = []
     for level in proof.levels:
-        told = level.notes[1:] if _reason(level) else level.notes
-        by_level += [f"{level.name}: {note}" for note in told]
+        notes = level.notes[1:] if _reason(level) else level.notes
+        by_level += [f"{level.name}: {note}" for note in notes]
     for finding in proof.findings:
         where = f"{finding.level}: {finding.where}"
         by_level += [f"{where}: {detail}" for detail in finding.details]
     null = []
-    said = "\n".join(by_level)
-    unnamed = [name for name in proof.null if name not in said]
+    text = "\n".join(by_level)
+    unnamed = [name for name in proof.null if name not in text]
     if unnamed:
         some = listed(unnamed, _NAMED)
         null = [f"Gradients that are zero but for rounding, not compared: {some}."]

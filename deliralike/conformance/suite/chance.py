@@ -63,9 +63,9 @@ def native_masks(backend: Backend) -> None:
     """Masks outside of `random.portable` keep the declared share, scale it, and never repeat."""
     ones, network = np.ones((40, 100)), build_network(backend, "Dropout", 0.3)
     first, second = output(backend, network, ones), output(backend, network, ones)
-    kept = first != 0.0
-    agree("what is kept", first, kept / 0.7)
-    share = kept.mean()
+    mask = first != 0.0
+    agree("what is kept", first, mask / 0.7)
+    share = mask.mean()
     true(f"about 0.7 of 4000 elements are kept, not {share}", abs(share - 0.7) < 0.036)
     true("two calls draw two masks", not np.array_equal(first, second))
 

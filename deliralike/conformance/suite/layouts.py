@@ -161,15 +161,15 @@ def agree_in_every_layout(row: Any, backend: Backend, network: Any) -> None:
 def _layouts_of(row: Any) -> Iterator[tuple[list[Placed], list[Placed]]]:
     """Inputs and gradients of outputs in each layout, and gradients alone; each case once."""
     cotangents = row.cotangents if row.differentiable else []
-    seen: list[list[tuple[int, ...]]] = []
+    listed: list[list[tuple[int, ...]]] = []
     for layout in (IN_ORDER, *LAYOUTS):
         for input_layout in (layout, IN_ORDER):
             inputs = [Placed.of(x, input_layout) for x in row.inputs]
             gradients = [Placed.of(y, layout) for y in cotangents]
             strides = [each.values.strides for each in (*inputs, *gradients)]
-            if strides not in seen and seen:
+            if strides not in listed and listed:
                 yield inputs, gradients
-            seen.append(strides)
+            listed.append(strides)
 
 
 def _results(

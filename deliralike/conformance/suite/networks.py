@@ -365,11 +365,11 @@ def tied_parameters(backend: Backend) -> None:
 @check("networks", "L0")
 def calls_of_blocks_are_followed(backend: Backend) -> None:
     """`intercept_calls` shows each block's call and can replace its output, in gradients as well."""
-    network, seen = build_network(backend, Dense), []
+    network, called = build_network(backend, Dense), []
     wanted = dense(_X, *network.neutral_state().values())
 
     def interceptor(path: str, block: Any, call: Any, args: tuple, kwargs: dict) -> Any:
-        seen.append(path)
+        called.append(path)
         return call(*args, **kwargs) * (2.0 if path == "second" else 1.0)
 
     def loss(net: Any, at: Any) -> Any:
@@ -380,7 +380,7 @@ def calls_of_blocks_are_followed(backend: Backend) -> None:
         agree(
             "outputs with a block's doubled", output(backend, network, _X), 2.0 * wanted
         )
-    equal("blocks in the order of their calls", seen, ["", "first", "second"])
+    equal("blocks in the order of their calls", called, ["", "first", "second"])
     agree("outputs afterwards", output(backend, network, _X), wanted)
     found = backend.gradients(loss, network, _X).parameters["second.bias"]
     agree(

@@ -157,15 +157,15 @@ def hooks(backend: Backend) -> None:
     Before it, they get None for a parameter that took no part.
     """
     optimizer = _optimizer(backend, "sgd")
-    seen: list[Any] = []
+    called: list[Any] = []
     start, g = optimizer.network.neutral_state(), _GRADIENTS[0]
 
     def doubled(_: Any, found: dict[str, Any]) -> dict[str, Any]:
-        seen.append((sorted(found), found["unused"]))
+        called.append((sorted(found), found["unused"]))
         return found | {"weight": found["weight"] * 2.0}
 
     def without_bias(_: Any, found: dict[str, Any]) -> dict[str, Any]:
-        seen.append("second")
+        called.append("second")
         return found | {"bias": None}
 
     def after(it: Any) -> None:
@@ -175,13 +175,13 @@ def hooks(backend: Backend) -> None:
             it.network.neutral_state(),
             wanted,
         )
-        seen.append("third")
+        called.append("third")
 
     optimizer.pre_update_hooks += [doubled, without_bias]
-    optimizer.post_update_hooks += [after, lambda _: seen.append("fourth")]
+    optimizer.post_update_hooks += [after, lambda _: called.append("fourth")]
     loss = backend.number(optimizer.update(given, *g.values()))
     first = (["bias", "unused", "weight"], None)
-    equal("calls of hooks", seen, [first, "second", "third", "fourth"])
+    equal("calls of hooks", called, [first, "second", "third", "fourth"])
     wanted = sum(np.vdot(start[name], value) for name, value in g.items())
     agree("the loss that update gives back", loss, wanted, LIMITS[dtype_of(backend)])
 

@@ -38,8 +38,10 @@ def _replicated(backend: Backend, count: int, **settings: Any) -> Any:
 
 def _share(network: Any, x: Any, labels: Any, weights: Any) -> tuple[Any, Any]:
     nn = network.nn
-    kept = nn.where(labels != -100, labels, labels * 0)
-    counted = nn.sum(nn.select(weights, kept, 0) * nn.cast(labels != -100, weights))
+    known_labels = nn.where(labels != -100, labels, labels * 0)
+    counted = nn.sum(
+        nn.select(weights, known_labels, 0) * nn.cast(labels != -100, weights)
+    )
     return nn.cross_entropy(network(x), labels, weights, reduction="sum"), counted
 
 

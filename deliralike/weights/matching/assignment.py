@@ -121,14 +121,14 @@ def assign(
 
     If not `exact`, the axes of shapes may have another order.
     """
-    mine = _grouped(reference, exact)
-    theirs = _grouped(candidate, exact)
+    references = _grouped(reference, exact)
+    candidates = _grouped(candidate, exact)
     found: list[LayerPair] = []
-    for key, group in mine.items():
-        if key not in theirs:
+    for key, group in references.items():
+        if key not in candidates:
             continue
-        pairs = _within(group, theirs[key])
-        if exact and len(group) != len(theirs[key]):
+        pairs = _within(group, candidates[key])
+        if exact and len(group) != len(candidates[key]):
             # some of them have another shape elsewhere: order says nothing before these are seen
             pairs = [pair for pair in pairs if pair.decided != "order"]
         found += pairs

@@ -21,18 +21,22 @@ def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str
     several such (a block that only wraps another) the one at the same height. Blocks without
     tensors go by name or class and order, within blocks that are one.
     """
-    mine = _Blocks.of(reference, [pair.reference for pair in pairs])
-    theirs = _Blocks.of(candidate, [pair.candidate for pair in pairs])
+    reference_blocks = _Blocks.of(reference, [pair.reference for pair in pairs])
+    candidate_blocks = _Blocks.of(candidate, [pair.candidate for pair in pairs])
     found: dict[str, str] = {"": ""}
-    for members, chain in mine.chains.items():
-        other = theirs.chains.get(members, [])
+    for members, chain in reference_blocks.chains.items():
+        other = candidate_blocks.chains.get(members, [])
         if len(chain) > len(other):
-            outermost = _along(other, chain, theirs.kinds, mine.kinds)
+            outermost = _along(
+                other, chain, candidate_blocks.kinds, reference_blocks.kinds
+            )
             found |= {path: partner for partner, path in outermost.items()}
         else:
-            found |= _along(chain, other, mine.kinds, theirs.kinds)
+            found |= _along(
+                chain, other, reference_blocks.kinds, candidate_blocks.kinds
+            )
     for path, partner in list(found.items()):
-        found |= _without_tensors(mine, path, theirs, partner)
+        found |= _without_tensors(reference_blocks, path, candidate_blocks, partner)
     return {path: found[path] for path in reference.kinds if path in found}
 
 
@@ -94,14 +98,14 @@ def _along(
 
 
 def _without_tensors(
-    mine: _Blocks, path: str, theirs: _Blocks, partner: str
+    blocks: _Blocks, path: str, others: _Blocks, partner: str
 ) -> dict[str, str]:
     """Match blocks without tensors right below two matched blocks, by name and class, then by one.
 
     The very same name goes before one that means the same: ``act`` is ``act`` before ``act2``.
     """
-    own = mine.empty_children(path)
-    free = theirs.empty_children(partner)
+    own = blocks.empty_children(path)
+    free = others.empty_children(partner)
     mine_spoken = spoken(own)
     their_spoken = spoken(free)
 
@@ -112,7 +116,7 @@ def _without_tensors(
         return similarity(mine_spoken[one], their_spoken[two]) == 1.0
 
     def same_kind(one: str, two: str) -> bool:
-        return bare(mine.kinds[one]) == bare(theirs.kinds[two])
+        return bare(blocks.kinds[one]) == bare(others.kinds[two])
 
     found: dict[str, str] = {}
     for rules in (

@@ -33,12 +33,12 @@ def units(
         other: Names and shapes of the other network.
     """
     fits = {name: _fit(name, shapes, kinds) for name in shapes}
-    mine = _count(fits.values())
-    theirs = _count(_fit(name, other, {}) for name in other)
+    counts = _count(fits.values())
+    other_counts = _count(_fit(name, other, {}) for name in other)
     found: list[Unit] = []
     for name, shape in shapes.items():
         fit = fits[name]
-        if fit is None or mine[fit.convention] == theirs[fit.convention]:
+        if fit is None or counts[fit.convention] == other_counts[fit.convention]:
             found.append(whole(name, shape))
         elif fit.convention == "in_proj" and _as_often(shape, shapes, other):
             path, _, role = name.rpartition("in_proj_")
@@ -98,10 +98,10 @@ def _as_often(
     shape: Shape, shapes: Mapping[str, Shape], other: Mapping[str, Shape]
 ) -> bool:
     """Whether both networks have as many tensors of one shape, in any order of its axes."""
-    mine = [sorted(each) for each in shapes.values()]
-    theirs = [sorted(each) for each in other.values()]
+    groups = [sorted(each) for each in shapes.values()]
+    other_groups = [sorted(each) for each in other.values()]
     wanted = sorted(shape)
-    return mine.count(wanted) == theirs.count(wanted)
+    return groups.count(wanted) == other_groups.count(wanted)
 
 
 @dataclass(frozen=True)

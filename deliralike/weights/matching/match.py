@@ -204,9 +204,9 @@ def propose(
         >>> [(pair.reference[0].name, pair.decided) for pair in propose(net, port).names][:1]
         [('layers.0.weight', 'name')]
     """
-    mine = Side.of(reference, called[0])
-    theirs = Side.of(candidate, called[1])
-    return propose_between(mine, theirs, corrections or {})
+    reference_side = Side.of(reference, called[0])
+    candidate_side = Side.of(candidate, called[1])
+    return propose_between(reference_side, candidate_side, corrections or {})
 
 
 def propose_between(
@@ -242,13 +242,13 @@ def match_of(
     left_out: Sequence[str],
 ) -> Match:
     """Return the match that has these pairs; all other tensors are missing or unexpected."""
-    mine: set[Unit] = set()
-    theirs: set[Unit] = set()
+    matched: set[Unit] = set()
+    covered: set[Unit] = set()
     for pair in pairs:
-        mine.update(pair.reference)
-        theirs.update(pair.candidate)
-    missing = _not_covered(reference, mine)
-    unexpected = _not_covered(candidate, theirs)
+        matched.update(pair.reference)
+        covered.update(pair.candidate)
+    missing = _not_covered(reference, matched)
+    unexpected = _not_covered(candidate, covered)
     return Match(
         tuple(pairs),
         {name: _nearest(name, reference, candidate, unexpected) for name in missing},
@@ -339,14 +339,14 @@ def by_other_weights(match: Match) -> Match:
     ways: dict[str, set[bool]] = defaultdict(set)
     options = {}
     for index, pair in enumerate(match.names):
-        mine, theirs = pair.reference[0], pair.candidate[0]
-        if len(mine.shape) != len(theirs.shape) or role(theirs.source) != "weight":
+        unit, partner = pair.reference[0], pair.candidate[0]
+        if len(unit.shape) != len(partner.shape) or role(partner.source) != "weight":
             continue
-        every = transforms(mine.shape, theirs.shape)
+        every = transforms(unit.shape, partner.shape)
         usual = [each for each in every if each.plain or each.turned]
         by_way = {each.turned: each for each in reversed(usual)}
         if len(by_way) == 1:
-            ways[last(theirs.source)].update(by_way)
+            ways[last(partner.source)].update(by_way)
         if {pair.transform, *pair.layouts} <= set(every):
             options[index] = by_way
     pairs = list(match.names)
@@ -372,9 +372,13 @@ def by_number(match: Match) -> Match:
             groups[choices].append(index)
     pairs = list(match.names)
     for choices, indices in groups.items():
-        mine = _series([pairs[index].reference[0].source for index in indices])
-        theirs = _series([pairs[index].candidate[0].source for index in indices])
-        if len(indices) == len(choices) > 1 and mine is not None and mine == theirs:
+        numbers = _series([pairs[index].reference[0].source for index in indices])
+        other_numbers = _series([pairs[index].candidate[0].source for index in indices])
+        if (
+            len(indices) == len(choices) > 1
+            and numbers is not None
+            and numbers == other_numbers
+        ):
             for index in indices:
                 pairs[index] = replace(pairs[index], decided="number", alternatives=())
     return replace(match, names=tuple(pairs))

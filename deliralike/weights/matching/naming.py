@@ -163,8 +163,8 @@ def bare(kind: str) -> str:
     name = kind.lower()
     for ending in ("nd", "1d", "2d", "3d"):
         name = name.removesuffix(ending)
-    for theirs, ours in _SPELLINGS.items():
-        name = name.replace(theirs, ours)
+    for spelling, usual in _SPELLINGS.items():
+        name = name.replace(spelling, usual)
     return name
 
 

@@ -116,15 +116,15 @@ def _in_order(
     first = {path: place for place, path in enumerate(called)}
     behind: dict[str, float] = {}
     for path, place in first.items():
-        for around in above(f"{path}."):
-            behind[around] = place + 0.5
+        for outer in above(f"{path}."):
+            behind[outer] = place + 0.5
 
     def rank(name: str) -> float:
         """Return that of a tensor's block, or the place behind the innermost that is called."""
-        block, *around = above(name)
+        block, *outer = above(name)
         if block in first:
             return first[block]
-        return next((behind[path] for path in around if path in first), len(called))
+        return next((behind[path] for path in outer if path in first), len(called))
 
     return {name: tensors[name] for name in sorted(tensors, key=rank)}
 

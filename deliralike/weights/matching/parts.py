@@ -111,12 +111,12 @@ def assembled(
     where the other side has several names for it.
     """
     tensors: dict[str, Any] = {}
-    seen: set[Unit] = set()
+    added: set[Unit] = set()
     missing = {name: math.prod(shape) for name, shape in shapes.items()}
     for unit, value in written:
         name = unit.source
-        if unit not in seen:
-            seen.add(unit)
+        if unit not in added:
+            added.add(unit)
             missing[name] -= math.prod(unit.shape)
         if value is None:
             tensors.setdefault(name, None)

@@ -64,11 +64,11 @@ class _Search:
         """Match all that is left: layers, then tensors that are cut, then single tensors."""
         self.split()
         for exact in (True, False):
-            mine, theirs = (
+            references, candidates = (
                 layers(left.values(), side)
                 for left, side in zip(self.left, self.sides, strict=True)
             )
-            for found in assign(mine, theirs, exact):
+            for found in assign(references, candidates, exact):
                 self._pair_layers(found)
         self.cut()
         self.single()
@@ -87,10 +87,10 @@ class _Search:
     def same_names(self) -> None:
         """Match equal names and shapes: exchanged values are a difference, not another match."""
         reference, candidate = self.sides
-        mine, theirs = self.left
-        for name in [name for name in mine if name in theirs]:
-            one = mine.pop(name)
-            two = theirs.pop(name)
+        references, candidates = self.left
+        for name in [name for name in references if name in candidates]:
+            one = references.pop(name)
+            two = candidates.pop(name)
             as_it_is: Layout = (plain(one.shape), ())
             if not candidate.kinds:
                 # a file, in which names do not say how a picture was flattened
@@ -100,21 +100,21 @@ class _Search:
 
     def split(self) -> None:
         """Known conventions: gates and projections under common names."""
-        mine, theirs = (
+        shapes, other_shapes = (
             {unit.source: unit.shape for unit in left.values()} for left in self.left
         )
         reference, candidate = self.sides
-        own = units(mine, reference.kinds, theirs)
-        others = units(theirs, candidate.kinds, mine)
+        own = units(shapes, reference.kinds, other_shapes)
+        others = units(other_shapes, candidate.kinds, shapes)
         self.left = [_by_name(own), _by_name(others)]
 
     def single(self) -> None:
         """Match single tensors, the most axes first; those of one layer stay together."""
-        mine = singles(list(self.left[0].values()), self.sides[0])
-        theirs = singles(list(self.left[1].values()), self.sides[1])
-        for axes in sorted({layer.axes for layer in mine}, reverse=True):
-            wanted = [layer for layer in mine if layer.axes == axes]
-            free = [layer for layer in theirs if layer.first.name in self.left[1]]
+        tensors_left = singles(list(self.left[0].values()), self.sides[0])
+        others_left = singles(list(self.left[1].values()), self.sides[1])
+        for axes in sorted({layer.axes for layer in tensors_left}, reverse=True):
+            wanted = [layer for layer in tensors_left if layer.axes == axes]
+            free = [layer for layer in others_left if layer.first.name in self.left[1]]
             for found in assign(wanted, free, exact=False):
                 if self._belong_together(found):
                     self._pair_layers(found)
@@ -160,8 +160,8 @@ class _Search:
         self, here: int, unit: Unit, members: Sequence[Unit]
     ) -> list[Unit] | None:
         """The member that holds each part's values; None unless there is exactly one for each."""
-        mine = self.sides[here]
-        theirs = self.sides[1 - here]
+        side = self.sides[here]
+        other_side = self.sides[1 - here]
         found: list[Unit] = []
         left = list(members)
         while left:
@@ -169,7 +169,7 @@ class _Search:
             for member in left:
                 others = [each for each in left if each is not member]
                 piece = pieces(unit, [*found, member, *others])[len(found)]
-                if same_layout(mine, piece, theirs, member):
+                if same_layout(side, piece, other_side, member):
                     same.append(member)
             if len(same) != 1:
                 return None
@@ -226,30 +226,30 @@ class _Search:
         """What the user said: of tensors first, then of blocks."""
         blocks: dict[str, str] = {}
         several: dict[str, list[str]] = defaultdict(list)
-        for mine, theirs in corrections.items():
-            if not isinstance(theirs, str):
-                self._parts(0, mine, theirs)
-            elif mine in self.sides[0].tensors or theirs in self.sides[1].tensors:
-                several[theirs].append(mine)
+        for name, partner in corrections.items():
+            if not isinstance(partner, str):
+                self._parts(0, name, partner)
+            elif name in self.sides[0].tensors or partner in self.sides[1].tensors:
+                several[partner].append(name)
             else:
-                blocks[mine] = theirs
-        for theirs, names in several.items():
+                blocks[name] = partner
+        for partner, names in several.items():
             if len(names) == 1:
-                self._pair_named(names[0], theirs)
+                self._pair_named(names[0], partner)
             else:
-                self._parts(1, theirs, names)
-        for mine, theirs in blocks.items():
-            self._blocks(mine, theirs)
+                self._parts(1, partner, names)
+        for name, partner in blocks.items():
+            self._blocks(name, partner)
 
-    def _pair_named(self, mine: str, theirs: str) -> None:
-        one = self._take(0, mine)
-        two = self._take(1, theirs)
+    def _pair_named(self, name: str, partner: str) -> None:
+        one = self._take(0, name)
+        two = self._take(1, partner)
         if not transforms(one.shape, two.shape):
             left = self.left[1].items()
             fitting = [name for name, unit in left if transforms(one.shape, unit.shape)]
             shown = ", ".join(fitting[:8]) or "nothing"
             raise ShapeError(
-                f"the correction {mine!r}: {theirs!r} pairs shapes {one.shape} and {two.shape}, "
+                f"the correction {name!r}: {partner!r} pairs shapes {one.shape} and {two.shape}, "
                 "and no order of the axes makes one the other. What fits in the candidate: "
                 f"{shown}"
             )
@@ -269,10 +269,10 @@ class _Search:
             )
         self._cut(here, unit, members, "correction")
 
-    def _blocks(self, mine: str, theirs: str) -> None:
+    def _blocks(self, block: str, partner: str) -> None:
         """All below one block is all below another: matched among themselves."""
         outside = []
-        for here, path in enumerate((mine, theirs)):
+        for here, path in enumerate((block, partner)):
             inside: Left = {}
             rest: Left = {}
             for name, unit in self.left[here].items():
@@ -286,7 +286,7 @@ class _Search:
         if self.left[0] and self.left[1]:
             one, two = (next(iter(left.values())) for left in self.left)
             raise ShapeError(
-                f"the correction {mine!r}: {theirs!r} leaves {one.source!r} of shape {one.shape} "
+                f"the correction {block!r}: {partner!r} leaves {one.source!r} of shape {one.shape} "
                 f"and {two.source!r} of shape {two.shape} without a partner: name the tensors "
                 "themselves"
             )
@@ -331,10 +331,10 @@ class _Search:
         one = found.reference.first.owner
         two = found.candidate.first.owner
         for pair in self.pairs:
-            mine = pair.reference[0]
-            theirs = pair.candidate[0]
-            is_split = (mine.owner == one) != (theirs.owner == two)
-            if is_split and role(mine.name) == role(theirs.name):
+            unit = pair.reference[0]
+            partner = pair.candidate[0]
+            is_split = (unit.owner == one) != (partner.owner == two)
+            if is_split and role(unit.name) == role(partner.name):
                 return False
         return True
 

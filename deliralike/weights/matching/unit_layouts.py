@@ -62,12 +62,12 @@ def by_convolutions(
 def _by_names(unit: Unit, other: Unit) -> Layout:
     options = transforms(unit.shape, other.shape)
     first = options[0]
-    mine = _known_layout(unit)
-    theirs = _known_layout(other)
+    layout = _known_layout(unit)
+    other_layout = _known_layout(other)
     turned = [option for option in options if option.turned]
-    if mine != theirs and turned:
+    if layout != other_layout and turned:
         first = turned[0]
-    is_known = mine is not None and theirs is not None
+    is_known = layout is not None and other_layout is not None
     if len(options) == 1 or is_known or len(unit.shape) < 2:
         return first, ()
     return first, _others(first, options)

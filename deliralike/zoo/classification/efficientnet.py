@@ -235,8 +235,8 @@ class EfficientNet(Model):
         for stage, kind in enumerate(self.kinds):
             words = TIMM if kind == "mb" else TIMM_FUSED
             for block in range(len(self.features[stage + 1])):
-                theirs = f"blocks.{stage}.{block}"
-                places.append((f"features.{stage + 1}.{block}", theirs, words))
+                timm_name = f"blocks.{stage}.{block}"
+                places.append((f"features.{stage + 1}.{block}", timm_name, words))
         return timm(places, ends, self.eps, self.same_padding)
 
     def _pytorch_names(self) -> KeyMap:
@@ -251,9 +251,9 @@ class EfficientNet(Model):
         places: list[tuple[str, str, Any]] = []
         for stage in range(1, last):
             for block in range(len(self.features[stage])):
-                theirs = f"_blocks.{len(places)}"
+                other_name = f"_blocks.{len(places)}"
                 places.append(
-                    (f"features.{stage}.{block}", theirs, EFFICIENTNET_PYTORCH)
+                    (f"features.{stage}.{block}", other_name, EFFICIENTNET_PYTORCH)
                 )
         notes: tuple[str, ...] = ()
         if self.eps != 1e-3 or not self.same_padding:

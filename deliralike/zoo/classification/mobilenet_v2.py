@@ -172,7 +172,7 @@ class MobileNetV2(PooledClassifier):
     def keymaps(self):  # type: ignore[override]
         """The names of timm."""
         ends = timm_ends(len(self.features) - 1)
-        places = [(ours, theirs, TIMM) for ours, theirs in self.places]
+        places = [(path, timm_path, TIMM) for path, timm_path in self.places]
         return (KeyMap("timm", by_blocks(places, ends)),)
 
     def forward_stages(self, x, until=None):

@@ -254,7 +254,7 @@ class MobileNetV3(PooledClassifier):
     @property
     def keymaps(self):  # type: ignore[override]
         """The names of timm, whose first linear layer is a convolution."""
-        places = [(ours, theirs, TIMM) for ours, theirs in self.places]
+        places = [(path, timm_path, TIMM) for path, timm_path in self.places]
         ends = {
             "features.0.0": "conv_stem",
             "features.0.1": "bn1",

@@ -43,10 +43,10 @@ def _unpacked(state: State) -> State:
     return apart(without(state, _ONLY_THEIRS), _PARTS, _PACKED)
 
 
-def _tower(ours: str, theirs: str) -> dict[str, str]:
+def _tower(path: str, other_path: str) -> dict[str, str]:
     """Return the patterns of one tower's blocks."""
-    layer = rf"{ours}\.encoder\.layers\.(\d+)"
-    block = rf"{theirs}transformer.resblocks.\1"
+    layer = rf"{path}\.encoder\.layers\.(\d+)"
+    block = rf"{other_path}transformer.resblocks.\1"
     return {
         rf"{layer}\.self_attn\.(.*)": rf"{block}.attn.\2",
         rf"{layer}\.layer_norm(\d)\.(.*)": rf"{block}.ln_\2.\3",
@@ -185,8 +185,8 @@ class CLIP(Model):
         nn = self.nn
         image = nn.normalize(self.get_image_features(pixel_values), dim=-1)
         text = nn.normalize(self.get_text_features(input_ids, attention_mask), dim=-1)
-        alike = nn.matmul(text, nn.permute(image, (1, 0)))  # (texts, images)
-        logits = alike * nn.exp(self.logit_scale)
+        similarity = nn.matmul(text, nn.permute(image, (1, 0)))  # (texts, images)
+        logits = similarity * nn.exp(self.logit_scale)
         return {
             "logits_per_image": nn.permute(logits, (1, 0)),
             "logits_per_text": logits,

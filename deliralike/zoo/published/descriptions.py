@@ -50,8 +50,8 @@ def described(
         labels = _labels(config)
         vision = config.get("vision_config") or {}  # of networks over pictures and text
         stated = {"num_classes": len(labels) or None}
-        for setting, theirs in _TRANSFORMERS_SETTINGS.items():
-            stated[setting] = vision.get(theirs, config.get(theirs))
+        for setting, key in _TRANSFORMERS_SETTINGS.items():
+            stated[setting] = vision.get(key, config.get(key))
         preprocessing = of_transformers(_read(file, _PREPROCESSOR))
     settings = []
     for key, value in stated.items():

@@ -48,8 +48,8 @@ def frequencies(
         return tuple(plain.tolist())
     factor, low, high, longest = _llama3(scaling)
     turns = longest * plain / (2 * math.pi)  # within the texts of the first training
-    kept = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    scaled = plain * (kept + (1.0 - kept) / factor)
+    share = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    scaled = plain * (share + (1.0 - share) / factor)
     return tuple(scaled.tolist())
 
 

@@ -202,15 +202,15 @@ class Stack(Network):
             max_distance,
         )
         self.embed_tokens = nn.Embedding(vocab_size, width)
-        made = []
+        layers = []
         for number in range(blocks):
             own = 0 if number else buckets  # the first block's table holds for all
-            made.append(
+            layers.append(
                 Block(
                     width, dropout=dropout, is_decoder=is_decoder, buckets=own, **block
                 )
             )
-        self.block = nn.ModuleList(made)
+        self.block = nn.ModuleList(layers)
         self.final_layer_norm = nn.RMSNorm(width, EPS)
         self.dropout = nn.Dropout(dropout)
 
