@@ -208,3 +208,12 @@ def as_it_lies_transposed(tensor):
     """A batch of images that lie with their axes after the first in the opposite order."""
     dims = (0, *range(tensor.dim() - 1, 0, -1))
     return tensor.permute(dims).contiguous().permute(dims)
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_norms_are_those_of_pytorch_for_whoever_asks_for_their_class(rank):
+    """Start values and groups without weight decay are often chosen by class."""
+    nn = backends.get("torch").nn
+    for kind in (f"BatchNorm{rank}d", f"InstanceNorm{rank}d"):
+        layer = build(getattr(nn, kind), 3, affine=True)
+        assert isinstance(layer, getattr(torch.nn, kind))

@@ -51,9 +51,13 @@ class _Native(AbstractTorchNetwork):
     """The base of PyTorch's layers with the arguments of `nn`; construction draws nothing random.
 
     `written_once` is the layer of `nn` with the same name, whose checks and rules hold here too.
+
+    Attributes:
+        borrowed: Names of methods that are those of `written_once`.
     """
 
     written_once: ClassVar[Any]
+    borrowed: ClassVar[tuple[str, ...]] = ()
     takes_options = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -139,6 +143,19 @@ class _Norm(_Native):
         return y
 
 
+class _InstanceNorm(_Native):
+    """PyTorch's layer by its class and state, whose forward pass is the one written once."""
+
+    borrowed = (
+        "forward",
+        "replica",
+        "_share",
+        "_update",
+        "_by_running_statistics",
+        "_mean_of_samples",
+    )
+
+
 class _GroupNorm(_Native):
     def forward(self, x):
         checks.channels(self, x, self.num_channels)
@@ -220,9 +237,10 @@ class _Sequential(_Plain):
         super().__init__(*blocks)
 
 
-def _native(base: type, name: str, **attributes: Any) -> type:
+def _native(base: Any, name: str, **attributes: Any) -> type:
     """Make a class of PyTorch's layer of that name and a base of this file."""
     written_once = LAYERS[name]
+    attributes |= {method: getattr(written_once, method) for method in base.borrowed}
     attributes |= {
         "__module__": __name__,
         "__doc__": written_once.__doc__,
@@ -257,6 +275,7 @@ _OF_SEVERAL_RANKS = {
     "Conv": _Conv,
     "ConvTranspose": _ConvTranspose,
     "BatchNorm": _Norm,
+    "InstanceNorm": _InstanceNorm,
     "Dropout": _Dropout,
 }
 _OTHERS = {
