@@ -37,7 +37,8 @@ Rule = Callable[[Any, str, tuple], tuple]
 def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of a vocabulary that looks at its arguments, and names itself in errors."""
     rule = _RULES.get(name)
-    _, *names = signature(function).parameters
+    _, *parameters = signature(function).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
 
     @wraps(function)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -46,7 +46,7 @@ def test_what_is_made_by_name_refuses_another_type(of, monkeypatch):
     for kind, table, name, setting in found:
         for value in WRONG[of]:
             monkeypatch.setitem(table, name, lacking_nothing(table[name]))
-            wanted = f"{kind} '{name}': {setting}=.* must be {WANTED[of]}"
+            wanted = f"{setting}=.* must be {WANTED[of]}"
             with pytest.raises(SettingError, match=wanted):
                 make_by_name(kind, table, name, {setting: value})
 

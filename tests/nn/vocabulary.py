@@ -431,6 +431,10 @@ conventions hold for all of them:
   products of matrices on Chainer and JAX: an infinite element or NaN makes NaN of its whole row and
   column there, where on PyTorch it stays beside its place. Weights that are gathered would cost
   three times as much.
+- PyTorch 2.13's own batch and instance norm on CPUs may give wrong gradients for a batch of one
+  image whose gradient lies with channels last, such as that of a permuted output, or with an axis
+  of length one. The layers and functions here do not. A module of your own that has PyTorch's
+  layers does, also as a replica whose share is one sample.
 - Older names stay: `concatenate`, `expand_dims`, `bce_with_logits`, `kl_divergence`, `attention`,
   and `pad` with pairs.
 

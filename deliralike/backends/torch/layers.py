@@ -94,6 +94,7 @@ class _Conv(_Native):
         try:
             return self._conv_forward(x, self.weight, self.bias)
         except (RuntimeError, TypeError):
+            arrays.refuse_host_array(x, checks.where(self))
             self.written_once.check_input(self, x)
             raise
 
@@ -180,6 +181,7 @@ class _OnLastAxes(_Native):
         try:
             return super().forward(x)
         except (RuntimeError, TypeError):
+            arrays.refuse_host_array(x, checks.where(self))
             checks.last_axes(self, x, self.last_sizes())
             raise
 

@@ -140,7 +140,8 @@ class AsynchronousAverages:
                 )
         if batch > length or (batch == length and self._uncounted):
             raise ProcessError(
-                f"{self._position()}: the epoch has {length} batches: end it before the next begins"
+                f"{self._position()}: the epoch has {length} batches: end it before the next "
+                "one begins"
             )
         if batch == length:
             self.nodes.processes.all_gather_object(

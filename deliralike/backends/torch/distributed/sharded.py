@@ -33,6 +33,7 @@ from deliralike.backends.torch.distributed.process_group import TorchProcessGrou
 from deliralike.backends.torch.replicas.thread_context import current_device
 from deliralike.errors import (
     CapabilityError,
+    OperationError,
     ProcessError,
     matching,
     refuse_unknown_settings,
@@ -127,7 +128,7 @@ class TorchShards(TorchReplicasOverProcesses):
         """
         try:
             return super().run(function, shares, in_threads)
-        except RuntimeError as error:
+        except (RuntimeError, OperationError) as error:
             if "DTensor" not in str(error):
                 raise
             raise CapabilityError(
