@@ -109,8 +109,7 @@ class _Conv(_Native):
 
 
 class _ConvTranspose(_Native):
-    def forward(self, x, output_size=None):
-        return self.written_once.forward(self, x, output_size)
+    borrowed = ("forward", "check_input", "extra_for")
 
 
 class _Norm(_Native):
@@ -218,11 +217,12 @@ class _OfFloats(_Plain):
 class _Dropout(_Native):
     """PyTorch's dropout; in ``random.portable`` and in a replica, the dropout written once."""
 
+    borrowed = ("check_settings", "check_input", "mask_shape", "dropped")
     takes_options = False
     draws_masks = True
 
     def forward(self, x: Any, p: float | None = None) -> Any:
-        self.written_once.check_input(self, x)
+        self.check_input(x)
         if not self.training or self.p == 0 and p is None:
             return x
         # inductor draws other masks

@@ -205,9 +205,8 @@ class _ConvTranspose(_Windows):
         checks.channels(self, x, self.in_channels, self.n)
 
     def forward(self, x, output_size: Sizes | None = None):
-        layer = self.written_once
-        layer.check_input(self, x)
-        extra = layer.extra_for(self, x, output_size)
+        self.check_input(x)
+        extra = self.extra_for(x, output_size)
         return self.nn.conv_transpose(
             x,
             self.weight,

@@ -34,18 +34,17 @@ class _Dropout(Network):
         return x * (mask * (1.0 / (1.0 - rate)))
 
     def forward(self, x, p: float | None = None):
-        layer = self.written_once
         rate = self.p
         if p is not None:
-            layer.check_settings(p)
+            self.check_settings(p)
             rate = p
-        layer.check_input(self, x)
+        self.check_input(x)
         if not self.training or rate == 0:
             return x
         if rate == 1:
             return x * 0.0
-        mask = self.nn.keep_mask(self, layer.mask_shape(self, x), rate, x)
-        return layer.dropped(self, x, mask, rate)
+        mask = self.nn.keep_mask(self, self.mask_shape(x), rate, x)
+        return self.dropped(x, mask, rate)
 
 
 class Dropout(_Dropout):
