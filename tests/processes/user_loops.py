@@ -297,16 +297,12 @@ def refused_on_chainer(processes):
             perceptron_of_chainer(), processes, averaging=LocalSGD(every=2)
         )
     )
-    whole = kept(
-        DistributedDataParallel(perceptron_of_chainer(), processes, takes_whole=True)
-    )
     x, y = images()
     labels = y.astype(np.int32)
     variable = chainer.Variable(x)
     plain = kept(DistributedDataParallel(perceptron_of_chainer(), processes))
     return [
         _said(lambda: F_.softmax_cross_entropy(averaged(x), labels).backward()),
-        _said(lambda: F_.softmax_cross_entropy(whole(x), labels).backward()),
         _said(
             lambda: chainer.grad(
                 [plain(variable)], [variable], enable_double_backprop=True

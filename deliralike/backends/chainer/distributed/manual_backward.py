@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from deliralike import nest
 from deliralike.backends.chainer import arrays
@@ -40,20 +40,6 @@ def mean_gradients(
     outputs = node.apply((*node.parameters.values(), *variables.values()))
     by_leaf = {id(leaf): output for leaf, output in zip(computed, outputs, strict=True)}
     return structure.unflatten([by_leaf.get(id(leaf), leaf) for leaf in leaves])
-
-
-def without_backward(outputs: Any) -> Any:
-    """Return outputs of the whole batch, from which a backward pass raises an error.
-
-    Without this Chainer would do nothing silently.
-    """
-
-    def refusing(value: Any) -> Any:
-        if not _is_floating(value):
-            return value
-        return _RefuseBackward().apply((chainer.Variable(value),))[0]
-
-    return nest.map(refusing, outputs)
 
 
 class _MeanGradients(chainer.FunctionNode):
@@ -126,25 +112,5 @@ class _MeanGradients(chainer.FunctionNode):
         return means
 
 
-class _RefuseBackward(chainer.FunctionNode):
-    """Outputs of the whole batch, which came from other processes without a graph."""
-
-    def forward(self, inputs: tuple) -> tuple:
-        """Return the inputs as they are."""
-        return inputs
-
-    def backward(self, indexes: tuple[int, ...], gradients: tuple) -> NoReturn:
-        """Raise an error."""
-        raise CapabilityError(
-            "a backward pass of your own, and outputs of the whole batch have no graph: leave "
-            "takes_whole out, or state the loss as a function, loss = in_replicas(loss_function), "
-            "and begin at loss(network, *batch)"
-        )
-
-
 def _has_graph(leaf: Any) -> bool:
     return isinstance(leaf, chainer.Variable) and leaf.requires_grad
-
-
-def _is_floating(leaf: Any) -> bool:
-    return isinstance(leaf, chainer.get_array_types()) and leaf.dtype.kind == "f"

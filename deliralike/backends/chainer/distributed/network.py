@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from deliralike.backends.chainer.arrays import chainer, chainermn
 from deliralike.backends.chainer.distributed.manual_backward import (
     mean_gradients,
-    without_backward,
 )
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import (
@@ -45,15 +44,13 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
     state_class = ChainerProcessState
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Return the outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share."""
         if (
             current() is not None
             or not self.state.weighs
             or not chainer.config.enable_backprop
         ):
             return super().call(args, kwargs)
-        if self.state.takes_whole and self.network.training:
-            return without_backward(super().call(args, kwargs))
         call = super().call
 
         def outputs(arguments: Any) -> Any:

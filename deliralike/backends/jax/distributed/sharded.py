@@ -97,7 +97,6 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
         *,
         rules: Rules | None = None,
         dim: int = 0,
-        takes_whole: bool = False,
         **settings: Any,
     ) -> Self:
         """Shard a network over processes, of which each holds a part.
@@ -110,7 +109,7 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
                 ("processes", None), "*": None}``. None for a parameter that each process keeps
                 whole. One that no pattern matches is sharded along the largest axis that the number
                 of processes divides; where it divides none, it is kept whole.
-            dim, takes_whole, settings: As for `deliralike.DistributedDataParallel`.
+            dim, settings: As for `deliralike.DistributedDataParallel`.
 
         Raises:
             CapabilityError: The processes are connected by another engine.
@@ -125,7 +124,7 @@ class ShardedJaxNetwork(SpmdJaxNetwork):
         chosen = ReplicaSettings.of(
             devices=(network.device_name,), dim=dim, buffers="sync", **settings
         )
-        sharded = cls.joined(network, chosen, processes, takes_whole)
+        sharded = cls.joined(network, chosen, processes)
         object.__setattr__(sharded, "_gathered", _GatheredNetwork())
         sharded._shard(rules or {})
         return sharded
