@@ -42,7 +42,7 @@ from deliralike.network.parallelism import Hooks
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.local_sgd import LocalSGD
-from deliralike.parallel.batches.scatter import samples_of_leaves, split_batch
+from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -141,27 +141,18 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         """
         spec, root = self.parallelism.spec_of(loss)
         self.refuse_programs(arguments)
-        own, has_samples = self._own_share(arguments, spec, root)
-        leaves, structure = nest.flatten(own)
-        counts = samples_of_leaves(
-            arguments, self.settings.dim, spec, self.backend, root
-        )
-        dims = self._dims(leaves, counts)
-        size = _sample_count(leaves, dims) if has_samples else 0
+        devices = [self.device_name]
+        dim = self.settings.dim
+        own = split_batch(arguments, devices, dim, spec, self.backend, root=root)
+        leaves, structure = nest.flatten(own.nests[0])
+        dims = self._dims(leaves, own.counts)
+        size = 0
+        if not self._process_state.empty_share:
+            size = _sample_count(leaves, dims)
         sizes, descriptions = self._agree(size, [*map(describe, leaves, dims)])
         rows = Rows(self.process_mesh, sizes, dims)
         joined = rows.join(leaves, sizes[self.processes.rank], descriptions)
         return GlobalBatchFunction(loss, rows), structure.unflatten(joined)
-
-    def _own_share(self, arguments: Any, spec: Any, root: str) -> tuple[Any, bool]:
-        """Return this process's share, or another where there is none, and whether it has samples.
-
-        The other share has the structure that all processes must agree on.
-        """
-        devices = [self.device_name]
-        dim = self.settings.dim
-        share = split_batch(arguments, devices, dim, spec, self.backend, root=root)
-        return share.nests[0], not self._process_state.empty_share
 
     def _dims(
         self, leaves: Sequence[Any], counts: Sequence[int | None]
