@@ -142,10 +142,8 @@ class ReplicasOverProcesses(Replicas):
         """Whether every process makes each call that reads or writes the state of the network."""
         return self.state.averaging is not None
 
-    @property
-    def updates_locally(self) -> bool:
-        """Whether processes may have different parameters until `synchronize` is called."""
-        return self.state.averaging is not None
+    # Processes may have different parameters until `synchronize` is called.
+    updates_locally = state_is_collective
 
     # Parameters that are averaged
     # ------------------------------------------------------------------------------------
@@ -366,19 +364,14 @@ class ReplicasOverProcesses(Replicas):
         with self.no_sync():
             loss = self.adapt_loss(as_loss(loss_function))
             _, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
-        on_host: dict[str, np.ndarray | None] = {}
-        for name, gradient in gradients.items():
-            on_host[name] = None if gradient is None else backend.numpy(gradient)
+        on_host = backend.to_numpy(gradients)
         self.forget_gradients()
         has_samples = any(gradient is not None for gradient in on_host.values())
         own = anomalies_of(on_host) if has_samples else None
-        by_rank = {}
-        for rank, anomalies in enumerate(
-            self.processes.all_gather_object("anomalies", own)
-        ):
-            if anomalies is not None:
-                by_rank[rank] = anomalies
-        return Anomalies.of_shares(by_rank)
+        by_rank = dict(enumerate(self.processes.all_gather_object("anomalies", own)))
+        return Anomalies.of_shares(
+            {rank: found for rank, found in by_rank.items() if found is not None}
+        )
 
     # Calls
     # ----------------------------------------------------------------------------------------------
@@ -564,9 +557,7 @@ class ReplicasOverProcesses(Replicas):
         Raises:
             NotImplementedError: The backend adds gradients after backward.
         """
-        raise NotImplementedError(
-            f"{type(self.network).__name__} adds gradients after backward"
-        )
+        raise NotImplementedError
 
     def take_reduced(self) -> frozenset[str]:
         """Return the parameters whose gradients the latest backward has added, and forget them."""
@@ -624,7 +615,6 @@ class DistributedNetwork(ReplicatedNetwork):
 
     Attributes:
         processes: The processes that train together.
-        averaging: The progress of local updates and averages of parameters; None without them.
     """
 
     _parallelism: ClassVar[type[ReplicasOverProcesses]] = ReplicasOverProcesses  # type: ignore[type-abstract]
@@ -634,11 +624,6 @@ class DistributedNetwork(ReplicatedNetwork):
     def processes(self) -> ProcessGroup:
         """The processes that train together."""
         return self._process_state.processes
-
-    @property
-    def averaging(self) -> Averaging | None:
-        """The progress of local updates and averages of parameters; None without them."""
-        return self._process_state.averaging
 
     @classmethod
     def joined(

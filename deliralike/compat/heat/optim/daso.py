@@ -11,12 +11,9 @@ from deliralike.compat.heat.communication import Communication, chosen, sanitize
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.averaging.asynchronous import (
-    WIRES,
-    AsynchronousAverages,
-    trained_slots,
-)
+from deliralike.parallel.averaging.asynchronous import WIRES, AsynchronousAverages
 from deliralike.parallel.averaging.daso import BLOCKING, Plan
+from deliralike.parallel.processes.gradient_sums import trained_slots
 from deliralike.parallel.processes.topology import Nodes
 
 _AT_LEAST = {
@@ -84,7 +81,7 @@ class DASO:
             stability_level: A loss that is less than this fraction below the best one is no
                 progress; three epochs without any are a plateau.
             max_global_skips: The most batches between two messages between nodes.
-            sending_chunk_size: The most numbers of one message between nodes.
+            sending_chunk_size: Of no effect: all numbers of one type share a message.
             downcast_type: The type in which parameters are sent between nodes:
                 ``torch.bfloat16``, ``torch.half``, ``torch.float`` or their names; the parameters'
                 own type when None.
@@ -126,7 +123,6 @@ class DASO:
             local_skip_factor,
             stability_level,
         )
-        self._chunk = sending_chunk_size
         self._wire = _type_on_wire(downcast_type)
         self.comm = communicator(comm)
         self.nodes = Nodes(self.comm.processes, members)
@@ -149,7 +145,7 @@ class DASO:
                 )
         self._optimizer = network.backend.wrap_optimizer(self.local_optimizer, network)
         self.averages = AsynchronousAverages(
-            network, self.nodes, self._plan, chunk=self._chunk, wire=self._wire
+            network, self.nodes, self._plan, wire=self._wire
         )
 
     def add_scaler(self, scaler: Any) -> None:
