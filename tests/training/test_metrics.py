@@ -209,7 +209,7 @@ def test_every_metric_has_a_name_a_direction_and_settings_that_can_be_compared(n
     metric = metrics.metric(name)
     assert metric.name == ("top-5" if name == "top-k" else name)
     are_errors = ("loss", "mae", "mse", "rmse", "calibration-error")
-    are_distances = ("average-surface-distance", "hausdorff", "hausdorff95")
+    are_distances = ("hausdorff", "hausdorff95")
     assert metric.higher_is_better is (name not in (*are_errors, *are_distances))
     assert metric == metrics.metric(name)
 

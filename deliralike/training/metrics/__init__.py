@@ -31,7 +31,6 @@ from deliralike.training.metrics.regression import (
     RootMeanSquaredError,
 )
 from deliralike.training.metrics.surface import (
-    AverageSurfaceDistance,
     Hausdorff,
     SurfaceDice,
 )
@@ -41,7 +40,6 @@ __all__ = [
     "R2",
     "Accuracy",
     "AveragePrecision",
-    "AverageSurfaceDistance",
     "CalibrationError",
     "ConfusionMatrix",
     "CrossEntropy",

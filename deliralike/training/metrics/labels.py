@@ -220,8 +220,6 @@ class ConfusionMatrix(ClassMetric):
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        normalise: Give fractions of the true class instead of counts; NaN for a class without
-            labels.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
@@ -237,7 +235,6 @@ class ConfusionMatrix(ClassMetric):
     name = "confusion"
     higher_is_better = True
     pads = True  # nothing is added to a cell
-    normalise: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the cells of the matrix and the numbers that each sample adds to them.
@@ -275,7 +272,4 @@ class ConfusionMatrix(ClassMetric):
         matrix = np.bincount(cells, adds, classes**2).reshape(classes, classes)
         if np.isnan(matrix).any():
             return np.full_like(matrix, np.nan)
-        if not self.normalise:
-            return matrix
-        with np.errstate(invalid="ignore"):  # a class without labels
-            return matrix / matrix.sum(axis=1, keepdims=True)
+        return matrix

@@ -31,7 +31,6 @@ from deliralike.training.metrics.regression import (
     RootMeanSquaredError,
 )
 from deliralike.training.metrics.surface import (
-    AverageSurfaceDistance,
     Hausdorff,
     SurfaceDice,
 )
@@ -57,7 +56,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()[:4]
-        ['accuracy', 'average-precision', 'average-surface-distance', 'calibration-error']
+        ['accuracy', 'average-precision', 'calibration-error', 'confusion']
     """
     return sorted(METRICS)
 
@@ -65,7 +64,6 @@ def known() -> list[str]:
 METRICS: Mapping[str, Callable[..., Metric]] = {
     "accuracy": Accuracy,
     "average-precision": AveragePrecision,
-    "average-surface-distance": AverageSurfaceDistance,
     "calibration-error": CalibrationError,
     "confusion": ConfusionMatrix,
     "dice": Dice,

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.errors import BatchError, SettingError, refuse_unknown
 from deliralike.training.metrics.metric import Figures, Rows
-from deliralike.training.metrics.scores import ClassMetric, array_of, ratio, refuse_mean
-
-AVERAGES = ("macro", "weighted")
+from deliralike.training.metrics.scores import ClassMetric, refuse_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,15 +23,11 @@ class Ranking(ClassMetric):
 
     higher_is_better = True
     pads = True  # a place of zeros is not counted
-    average: str = "macro"
     by_class: bool = False
-    multilabel: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        message = f"{self.name} has no average {self.average!r}"
-        refuse_unknown(self.average, AVERAGES, message, SettingError)
         if self.by_class:
             refuse_mean(self.classes or (), "class", self.name)
 
@@ -43,39 +35,8 @@ class Ranking(ClassMetric):
         """Return the scores of each question in the order of probabilities, and its answers.
 
         Shapes:
-            ``(samples, questions, places)``; ``counted`` is ``(samples, questions or 1, places)``.
+            ``(samples, questions, places)``; ``counted`` is ``(samples, places)``.
         """
-        if self.multilabel:
-            return self._of_several(outputs, targets)
-        return self._rows_of_labels(outputs, targets)
-
-    def compute(self, evidence: Any) -> Figures:
-        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
-        all_scores = evidence["scores"]
-        all_counted = np.broadcast_to(evidence["counted"], all_scores.shape)
-        figures = []
-        positives = []
-        has_nan = False
-        for question in range(all_scores.shape[1]):
-            counted = all_counted[:, question]
-            scores = all_scores[:, question][counted]
-            positive = evidence["positive"][:, question][counted]
-            figures.append(self._figure(scores, positive))
-            positives.append(positive.sum())
-            if np.isnan(scores).any():
-                has_nan = True
-        mean = float("nan")
-        if not has_nan:
-            mean = _mean(np.array(figures), positives, self.average)
-        if not self.by_class:
-            return mean
-        by_name = dict(zip(self._names(len(figures)), figures, strict=True))
-        return by_name | {"mean": mean}
-
-    @abstractmethod
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
-
-    def _rows_of_labels(self, outputs: Any, targets: Any) -> Rows:
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
@@ -87,38 +48,31 @@ class Ranking(ClassMetric):
         return {
             "scores": scores[:, questions],
             "positive": positive,
-            "counted": batch.counted[:, np.newaxis],
+            "counted": batch.counted,
         }
 
-    def _of_several(self, outputs: Any, targets: Any) -> Rows:
-        scores = array_of(outputs, "scores", self.name)
-        labels = array_of(targets, "labels", self.name)
-        if scores.ndim < 2 or scores.shape != labels.shape:
-            raise BatchError(
-                f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: with "
-                "several labels a sample both are (samples, labels, ...)"
+    def compute(self, evidence: Any) -> Figures:
+        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
+        counted = evidence["counted"]
+        figures = []
+        has_nan = False
+        for question in range(evidence["scores"].shape[1]):
+            scores = evidence["scores"][:, question][counted]
+            figures.append(
+                self._figure(scores, evidence["positive"][:, question][counted])
             )
-        self.class_names(scores.shape[1])
-        flat_shape = (*scores.shape[:2], -1)
-        scores = scores.reshape(flat_shape)
-        labels = labels.reshape(flat_shape)
-        counted = np.ones(labels.shape, bool)
-        if self.ignored is not None:
-            counted = labels != self.ignored
-        if not np.isin(labels[counted], (0, 1)).all():
-            raise BatchError(
-                f"{self.name} of several labels a sample wants labels of 0 and 1"
-            )
-        return {
-            "scores": scores.astype(np.float64),
-            "positive": labels == 1,
-            "counted": counted,
-        }
+            has_nan |= bool(np.isnan(scores).any())
+        defined = [figure for figure in figures if not np.isnan(figure)]
+        mean = float("nan")
+        if defined and not has_nan:
+            mean = float(np.mean(defined))
+        if not self.by_class:
+            return mean
+        names = self.class_names(max(len(figures), 2))[-len(figures) :]
+        return dict(zip(names, figures, strict=True)) | {"mean": mean}
 
-    def _names(self, questions: int) -> list[str]:
-        if questions == 1 and not self.multilabel:
-            return [self.class_names(2)[1]]
-        return self.class_names(questions)
+    @abstractmethod
+    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +84,8 @@ class RocAuc(Ranking):
     mean; NaN when there is no other, or a score is NaN.
 
     Args:
-        average: The mean over classes, ``"macro"`` (each counts the same) or ``"weighted"`` (by its
-            labels).
         classes: Names of the classes; their numbers when not given.
         by_class: Give the figure of each class and ``"mean"``.
-        multilabel: Whether each class is a question of its own: labels have the shape of the
-            scores, 0 or 1.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; else they are logits.
 
@@ -221,13 +171,3 @@ def log_odds(logits: np.ndarray) -> np.ndarray:
     others_of_top = np.logaddexp.reduce(without, axis=1, keepdims=True)
     np.put_along_axis(others, top, others_of_top, axis=1)
     return logits - others
-
-
-def _mean(figures: np.ndarray, positives: Sequence[Any], average: str) -> float:
-    weights = np.ones(len(figures))
-    if average == "weighted":
-        weights = np.array(positives, np.float64)
-    defined = ~np.isnan(figures)
-    figures = figures[defined]
-    weights = weights[defined]
-    return ratio((figures * weights).sum(), weights.sum())
