@@ -1,5 +1,7 @@
 """Metrics of labels against scikit-learn and tables worked out by hand."""
 
+import math
+
 import numpy as np
 import pytest
 import sklearn.metrics
@@ -10,13 +12,12 @@ from deliralike.training import metrics
 from deliralike.training.metrics import (
     Accuracy,
     AveragePrecision,
-    CalibrationError,
     ConfusionMatrix,
     CrossEntropy,
     RocAuc,
     TopK,
 )
-from deliralike.training.metrics.ranking import log_odds
+from deliralike.training.metrics.labels import log_softmax
 
 
 def draw(*shape, seed=0):
@@ -192,7 +193,7 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
     assert len(set(softmax(logits)[:, 1])) == 1
 
 
-def test_the_odds_of_logits_are_exact_however_sure_they_are():
+def test_log_probabilities_of_logits_are_exact_however_sure_they_are():
     logits = np.array(
         [
             [[0.0], [30.0], [-800.0]],
@@ -200,12 +201,15 @@ def test_the_odds_of_logits_are_exact_however_sure_they_are():
             [[-np.inf], [2.0], [-np.inf]],
         ]
     )
-    wanted = [[-30.0, 30.0, -830.0], [0.0, 0.0, -np.inf], [-np.inf, np.inf, -np.inf]]
-    assert log_odds(logits)[..., 0] == pytest.approx(np.array(wanted), rel=1e-12)
-    p = softmax(SCORES)
-    assert log_odds(SCORES[..., np.newaxis])[..., 0] == pytest.approx(
-        np.log(p / (1 - p)), rel=1e-12
-    )
+    sure = math.log1p(math.exp(-30))
+    half = math.log(0.5)
+    wanted = [
+        [-30 - sure, -sure, -830 - sure],
+        [half, half, -np.inf],
+        [-np.inf, 0, -np.inf],
+    ]
+    assert log_softmax(logits)[..., 0] == pytest.approx(np.array(wanted), rel=1e-12)
+    assert log_softmax(SCORES) == pytest.approx(np.log(softmax(SCORES)), rel=1e-12)
     assert np.isnan(
         RocAuc()(np.array([[np.inf, 1.0, 2.0], [1.0, 2.0, 3.0]]), np.array([0, 1]))
     )
@@ -238,30 +242,6 @@ def test_pixels_are_ranked_all_together():
     )
 
 
-# Calibration
-# -----------------------------------------------------------------------------
-
-
-def test_calibration_error_of_several_classes_is_that_of_a_loop_over_the_bins():
-    p, right = softmax(SCORES).max(axis=1), SCORES.argmax(1) == LABELS
-    wanted = 0.0
-    for i in range(7):
-        inside = (p > i / 7) & (p <= (i + 1) / 7)
-        if inside.any():
-            wanted += inside.mean() * abs(right[inside].mean() - p[inside].mean())
-    assert CalibrationError(bins=7)(SCORES, LABELS) == pytest.approx(wanted, rel=1e-13)
-
-
-def test_a_confidence_on_an_edge_belongs_to_the_bin_below():
-    """0.5 with 0.3 of another answer in (0.25, 0.5]; in [0.5, 0.75) the gaps would not cancel."""
-    scores = np.array([[0.5, 0.5], [0.7, 0.3]])
-    assert CalibrationError(bins=2, from_probabilities=True)(
-        scores, np.array([0, 1])
-    ) == pytest.approx(0.6)
-    with pytest.raises(SettingError, match="at least one bin, not 0"):
-        CalibrationError(bins=0)
-
-
 # Confusion
 # -----------------------------------------------------------------------------
 
@@ -289,7 +269,6 @@ def test_the_confusion_matrix_leaves_ignored_labels_out_and_names_classes():
 OF_LABELS = [
     "accuracy",
     "average-precision",
-    "calibration-error",
     "confusion",
     "dice",
     "iou",
@@ -321,7 +300,7 @@ def test_a_nan_among_the_scores_makes_the_figure_nan(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["accuracy", "calibration-error", "loss", "roc-auc", "top-k", "average-precision"],
+    ["accuracy", "loss", "roc-auc", "top-k", "average-precision"],
 )
 def test_there_is_no_figure_where_no_label_counts(name):
     assert np.isnan(of_labels(name, ignored=0)(SCORES, 0 * LABELS))

@@ -3,7 +3,6 @@
 from deliralike.training.metrics.evidence import Evidence
 from deliralike.training.metrics.labels import (
     Accuracy,
-    CalibrationError,
     ConfusionMatrix,
     CrossEntropy,
     TopK,
@@ -40,7 +39,6 @@ __all__ = [
     "R2",
     "Accuracy",
     "AveragePrecision",
-    "CalibrationError",
     "ConfusionMatrix",
     "CrossEntropy",
     "Dice",

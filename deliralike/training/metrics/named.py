@@ -9,7 +9,6 @@ from typing import Any
 from deliralike.training.by_name import make_by_name
 from deliralike.training.metrics.labels import (
     Accuracy,
-    CalibrationError,
     ConfusionMatrix,
     CrossEntropy,
     TopK,
@@ -55,8 +54,8 @@ def known() -> list[str]:
     """Return the names of all metrics.
 
     Example:
-        >>> known()[:4]
-        ['accuracy', 'average-precision', 'calibration-error', 'confusion']
+        >>> known()[:3]
+        ['accuracy', 'average-precision', 'confusion']
     """
     return sorted(METRICS)
 
@@ -64,7 +63,6 @@ def known() -> list[str]:
 METRICS: Mapping[str, Callable[..., Metric]] = {
     "accuracy": Accuracy,
     "average-precision": AveragePrecision,
-    "calibration-error": CalibrationError,
     "confusion": ConfusionMatrix,
     "dice": Dice,
     "f1": F1,

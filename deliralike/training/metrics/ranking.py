@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike.data.packages import needed
+from deliralike.training.metrics.labels import log_softmax
 from deliralike.training.metrics.metric import Figures, Rows
 from deliralike.training.metrics.scores import ClassMetric, refuse_mean
 
@@ -22,6 +22,8 @@ class Ranking(ClassMetric):
     """
 
     higher_is_better = True
+    function: ClassVar[str]  # of scikit-learn
+    needs_negatives: ClassVar[bool] = False
     pads = True  # a place of zeros is not counted
     by_class: bool = False
 
@@ -40,7 +42,8 @@ class Ranking(ClassMetric):
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
-            scores = log_odds(scores)
+            with np.errstate(invalid="ignore"):  # inf - inf
+                scores = log_softmax(scores)
         questions = np.array([1])
         if batch.classes > 2:
             questions = np.arange(batch.classes)
@@ -71,8 +74,17 @@ class Ranking(ClassMetric):
         names = self.class_names(max(len(figures), 2))[-len(figures) :]
         return dict(zip(names, figures, strict=True)) | {"mean": mean}
 
-    @abstractmethod
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
+    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
+        """Return scikit-learn's figure; NaN where the answers of one kind are not there."""
+        has_both = positive.any() and not (self.needs_negatives and positive.all())
+        if not has_both or np.isnan(scores).any():
+            return float("nan")
+        package = needed(
+            "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
+        )
+        # In whole numbers, since scores may be infinite.
+        ranks = np.unique(scores, return_inverse=True)[1]
+        return float(getattr(package, self.function)(positive, ranks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +115,8 @@ class RocAuc(Ranking):
     """
 
     name = "roc-auc"
-
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        if positive.all() or not positive.any() or np.isnan(scores).any():
-            return float("nan")
-        return float(_scikit_learn().roc_auc_score(positive, _ranks(scores)))
+    function = "roc_auc_score"
+    needs_negatives = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,42 +141,4 @@ class AveragePrecision(Ranking):
     """
 
     name = "average-precision"
-
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        if not positive.any() or np.isnan(scores).any():
-            return float("nan")
-        return float(_scikit_learn().average_precision_score(positive, _ranks(scores)))
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return whole numbers in the order of the scores, which may be infinite."""
-    return np.unique(scores, return_inverse=True)[1]
-
-
-def _scikit_learn() -> Any:
-    return needed(
-        "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
-    )
-
-
-def log_odds(logits: np.ndarray) -> np.ndarray:
-    """Return ``log(p / (1 - p))`` of each class, which ranks as `p` does and does not saturate.
-
-    Infinite where no other class is possible; NaN where a logit is NaN or plus infinity.
-
-    Shapes:
-        ``(samples, classes, places)``, both.
-    """
-    top = logits.argmax(axis=1, keepdims=True)
-    highest = np.take_along_axis(logits, top, axis=1)
-    with np.errstate(invalid="ignore"):  # inf - inf
-        exp = np.exp(logits - highest)
-        # The highest's 1 is in the sum, so no digits are lost, except in its own.
-        rest = exp.sum(axis=1, keepdims=True) - exp
-    np.put_along_axis(rest, top, 1.0, axis=1)
-    others = highest + np.log(rest)
-    without = logits.copy()
-    np.put_along_axis(without, top, -np.inf, axis=1)
-    others_of_top = np.logaddexp.reduce(without, axis=1, keepdims=True)
-    np.put_along_axis(others, top, others_of_top, axis=1)
-    return logits - others
+    function = "average_precision_score"
