@@ -149,4 +149,4 @@ def test_a_damaged_folder_of_a_run_is_a_line_beside_the_others(tmp_path, status)
     assert result.exit_code == 0
     assert "59 s" in result.output
     name = next(iter(status))
-    assert f"the status of a run: status['{name}'] is" in result.output
+    assert f"the status of a run: Status: {name}=" in result.output

@@ -238,7 +238,7 @@ def test_frozen_parameters_and_rates_set_by_hand_are_brought_back(backend, tmp_p
         def on_step(self, run, step):
             if run.step == 1:
                 run.network.set_trainable("first.*", False)
-                run.optimizer.lr = 0.025
+                run.optimizers["default"].lr = 0.025
 
     whole = plain_trainer(Thaw(), Keep(tmp_path / "c", steps=2), backend=backend.name)
     whole.fit(plain_samples(), epochs=1, batch_size=5)
