@@ -66,7 +66,6 @@ OTHERWISE = {
         "deeplabv3_resnet50",
         "encoder_unet",
         "fpn",
-        "linknet",
     ),
     *(
         "encoder_unet of two blocks",

@@ -4,7 +4,6 @@ Names are Hugging Face's; it follows the paper's code.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import each_output, has_side, images_of_size
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined, without
 from deliralike.zoo.layouts import as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register_each
@@ -32,59 +30,12 @@ from deliralike.zoo.tables import EDGES, RESAMPLED, cut, resampled_rows
 
 ACTIVATIONS = ("quick_gelu", "gelu")
 
-# OpenAI's own layout, which open_clip has too. Queries, keys and values are one array there.
-_PACKED = ".attn.in_proj_"
-_PARTS = (".attn.q_proj.", ".attn.k_proj.", ".attn.v_proj.")
-_ONLY_THEIRS = "^(input_resolution|context_length|vocab_size|attn_mask)$"
-
-
-def _unpacked(state: State) -> State:
-    """Split the maps of queries, keys and values, and leave out what are settings here."""
-    return apart(without(state, _ONLY_THEIRS), _PARTS, _PACKED)
-
-
-def _tower(path: str, other_path: str) -> dict[str, str]:
-    """Return the patterns of one tower's blocks."""
-    layer = rf"{path}\.encoder\.layers\.(\d+)"
-    block = rf"{other_path}transformer.resblocks.\1"
-    return {
-        rf"{layer}\.self_attn\.(.*)": rf"{block}.attn.\2",
-        rf"{layer}\.layer_norm(\d)\.(.*)": rf"{block}.ln_\2.\3",
-        rf"{layer}\.mlp\.fc1\.(.*)": rf"{block}.mlp.c_fc.\2",
-        rf"{layer}\.mlp\.fc2\.(.*)": rf"{block}.mlp.c_proj.\2",
-    }
-
-
-_OPENAI = KeyMap(
-    "openai",
-    by_patterns(
-        {
-            "logit_scale": "logit_scale",
-            **_tower("text_model", ""),
-            **_tower("vision_model", "visual."),
-            r"text_model\.embeddings\.token_embedding\.weight": "token_embedding.weight",
-            r"text_model\.embeddings\.position_embedding\.weight": "positional_embedding",
-            r"text_model\.final_layer_norm\.(.*)": r"ln_final.\1",
-            r"vision_model\.embeddings\.class_embedding": "visual.class_embedding",
-            r"vision_model\.embeddings\.patch_embedding\.weight": "visual.conv1.weight",
-            r"vision_model\.embeddings\.position_embedding\.weight": "visual.positional_embedding",
-            r"vision_model\.pre_layrnorm\.(.*)": r"visual.ln_pre.\1",
-            r"vision_model\.post_layernorm\.(.*)": r"visual.ln_post.\1",
-            r"visual_projection\.weight": "visual.proj",
-            r"text_projection\.weight": "text_projection",
-        }
-    ),
-    shapes={"*_projection.weight": (np.transpose, np.transpose)},
-    mend=_unpacked,
-    complete=partial(joined, parts=_PARTS, packed=_PACKED),
-)
-
 
 class CLIP(Model):
     """Two transformers whose features are alike where a text describes a picture.
 
     Source: Radford et al. 2021, arXiv 2103.00020. Names, order, shapes and start values are those
-    of Hugging Face's ``CLIPModel``; the key map ``"openai"`` has the names of the paper's code.
+    of Hugging Face's ``CLIPModel``.
 
     Args:
         projection_dim: Width of the features.
@@ -121,7 +72,6 @@ class CLIP(Model):
 
     stem_paths = ("vision_model.embeddings.patch_embedding",)
     channels_last = True
-    keymaps = (_OPENAI,)
     ignored_names = r"\.position_ids$"  # tables of numbers in older files
 
     def __init__(
