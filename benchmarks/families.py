@@ -86,7 +86,6 @@ MEMBERS = (
     Member("convnextv2_atto", (96, 96)),
     Member("swin_t", (112, 112)),
     Member("swin_v2_t", (112, 112)),
-    Member("efficientformer_l1", (128, 128), {"image_size": 128}),
     Member("mixer_s32_224", (128, 128), {"image_size": 128}),
     Member("resmlp_12_224", (128, 128), {"image_size": 128}),
     Member("deit_tiny_patch16_224", (128, 128), {"image_size": 128}),

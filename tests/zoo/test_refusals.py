@@ -102,8 +102,6 @@ SETTINGS = [
     ("swin_t", {"window_size": (7, 7)}, "numbers, exactly 4"),
     ("swin_t", {"version": 3}, "wanted 1 or 2"),
     ("swin_t", {"pretrained_window_size": 7}, "needs version=2"),
-    ("efficientformer_l1", {"num_vit": 5}, "wanted 1 to 4"),
-    ("efficientformer_l1", {"widths": (48,)}, "a number for each stage"),
     ("mixer_s32_224", {"image_size": 100}, "cannot be divided"),
     ("nnunet", {"strides": (1, 2)}, r"strides=\(1, 2\).*each of the 6 stages"),
     ("nnunet", {"kernel_sizes": 4}, "odd"),
