@@ -229,11 +229,6 @@ SETTINGS = [
         r"window_size=\(8, 4, 7, 7\); wanted a multiple of 8, two even",
     ),
     (
-        "hiera_tiny_224",
-        {"image_size": 240},
-        "image_size=240 cannot be divided by its last stage's reduction=32",
-    ),
-    (
         "efficientvit_b0",
         {"head_dim": 24},
         "EfficientViT: a stage's width=64 cannot be divided by head_dim=24",
@@ -243,11 +238,11 @@ SETTINGS = [
         {"widths": (8, 16, 32)},
         "EfficientViT: widths=.*; wanted a list of numbers, exactly 5",
     ),
-    ("hiera_tiny_224", {"layers": (1, 2, 7)}, "wanted a list of numbers, exactly 4"),
+    ("sam2_hiera_tiny", {"layers": (1, 2, 7)}, "wanted a list of numbers, exactly 4"),
     (
-        "hiera_tiny_224",
+        "sam2_hiera_tiny",
         {"num_heads": 5},
-        "Hiera: embed_dim=96 cannot be divided by num_heads=5",
+        "SAM2Encoder: embed_dim=96 cannot be divided by num_heads=5",
     ),
     (
         "gpt2",
@@ -444,7 +439,6 @@ SHAPES = [
     ),
     ("mamba2_130m", zoo.Input((0,), below=9), {}, "one token at least"),
     ("bert_tiny", zoo.Input((0,), below=9), {}, "one token at least"),
-    ("hiera_tiny_224", (3, 256, 256), {}, "wanted 224 elements along each"),
     (
         "sam2_hiera_tiny",
         (3, 64, 100),
