@@ -85,9 +85,7 @@ def test_there_may_be_more_texts_than_pictures_but_not_in_the_loss():
 
 def test_another_image_size_resamples_the_positions_as_hugging_face_does():
     theirs = in_double(reference(**SMALL))
-    network = ours(
-        SMALL | {"image_size": 15, "max_position_embeddings": 7}, theirs.state_dict()
-    )
+    network = ours(SMALL | {"image_size": 15}, theirs.state_dict())
     images = torch.from_numpy(pictures(2, side=15))
     with torch.no_grad():
         wanted = theirs.get_image_features(

@@ -139,11 +139,6 @@ SETTINGS = [
         {"features": (9, 9), "attention": (False, False), "num_groups": 3},
         "cannot be divided by 2",
     ),
-    (
-        "ddpm_cifar10",
-        {"head_width": 7},
-        "Attention: channels=256 cannot be divided by head_width=7",
-    ),
     ("ddpm_cifar10", {"num_groups": 24}, "cannot be divided by num_groups=24"),
     (
         "diffusion_model_unet",

@@ -26,7 +26,7 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import one_of, positive
-from deliralike.zoo.tables import EDGES, RESAMPLED, cut, resampled_rows
+from deliralike.zoo.tables import EDGES, RESAMPLED, resampled_rows
 
 ACTIVATIONS = ("quick_gelu", "gelu")
 
@@ -52,7 +52,6 @@ class CLIP(Model):
         vision_num_attention_heads, vision_intermediate_size: Its heads, and the width inside its
             perceptrons.
         hidden_act: ``"quick_gelu"`` (``x * sigmoid(1.702 * x)``, OpenAI's) or ``"gelu"`` (exact).
-        attention_dropout: Probability of dropping a weight of the attention.
         eos_token_id: The token that ends a text, where its features are read (at its first place).
             With 2, as in Hugging Face's first files, they are read at the largest token.
 
@@ -91,7 +90,6 @@ class CLIP(Model):
         vision_num_attention_heads: int = 12,
         vision_intermediate_size: int = 3072,
         hidden_act: str = "quick_gelu",
-        attention_dropout: float = 0.0,
         eos_token_id: int = 49407,
     ) -> None:
         super().__init__()
@@ -112,11 +110,11 @@ class CLIP(Model):
         }
         self.widths = {"text": text_hidden_size, "visual": vision_hidden_size}
         self.logit_scale = nn.Parameter((), Constant(2.6592))
-        text = _encoder(text_sizes, hidden_act, attention_dropout)
+        text = _encoder(text_sizes, hidden_act)
         self.text_model = TextModel(
             vocab_size, max_position_embeddings, text, eos_token_id
         )
-        vision = _encoder(vision_sizes, hidden_act, attention_dropout)
+        vision = _encoder(vision_sizes, hidden_act)
         self.vision_model = VisionModel(image_size, patch_size, in_channels, vision)
         self.visual_projection = nn.Linear(
             vision_hidden_size, projection_dim, bias=False
@@ -188,18 +186,14 @@ class CLIP(Model):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Resample the positions of another image size, and cut a longer table of those of text."""
-        if (
-            not name.endswith("position_embedding.weight")
-            or value.shape[1:] != shape[1:]
-        ):
+        """Resample the positions of another image size."""
+        is_table = name == "vision_model.embeddings.position_embedding.weight"
+        if not is_table or value.shape[1:] != shape[1:]:
             return None
-        if name.startswith("text_model."):
-            return cut(value, shape)
         return resampled_rows(value, shape[0], EDGES, first=1)  # as in Hugging Face
 
 
-def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
+def _encoder(sizes: Mapping[str, int], hidden_act: str) -> Any:
     """Make one transformer.
 
     Args:
@@ -212,7 +206,7 @@ def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
     names = list(sizes)
     width, layers, heads, inner = sizes.values()
     checks.divides(width, heads, f"CLIP: {names[0]}", names[2])
-    return Encoder(width, layers, heads, inner, hidden_act, dropout)
+    return Encoder(width, layers, heads, inner, hidden_act)
 
 
 class TextModel(Network):
@@ -345,11 +339,10 @@ class Encoder(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        dropout: float,
     ) -> None:
         super().__init__()
         self.width = width
-        settings = (width, heads, inner, hidden_act, dropout)
+        settings = (width, heads, inner, hidden_act)
         self.layers = self.nn.ModuleList([Layer(*settings) for _ in range(layers)])
 
     @property
@@ -382,10 +375,9 @@ class Layer(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        dropout: float,
     ) -> None:
         super().__init__()
-        self.self_attn = Attention(width, heads, dropout)
+        self.self_attn = Attention(width, heads)
         self.layer_norm1 = self.nn.LayerNorm(width)
         self.mlp = MLP(width, inner, hidden_act)
         self.layer_norm2 = self.nn.LayerNorm(width)
