@@ -16,7 +16,7 @@ from deliralike.zoo.sequences.t5 import Stack
 from deliralike.zoo.sequences.whisper import sines_then_cosines
 from tests.references import Later
 from tests.zoo.case import assert_same, close, computed, theirs
-from tests.zoo.cases import CASES, bert, gpt2, llama, mamba2, whisper
+from tests.zoo.cases import CASES, bert, gpt2, llama, mamba2
 from tests.zoo.programs import as_one_program
 
 transformers = Later("transformers")
