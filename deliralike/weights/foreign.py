@@ -17,11 +17,7 @@ from deliralike.terminal import log
 from deliralike.weights import foreign_layouts
 from deliralike.weights.file_match import FileMatch
 from deliralike.weights.inflate import AnyPath
-from deliralike.weights.matching.match import (
-    by_number,
-    by_other_weights,
-    propose_between,
-)
+from deliralike.weights.matching.match import by_other_weights, propose_between
 from deliralike.weights.matching.naming import role
 from deliralike.weights.matching.pairing import COUNTER, STATISTICS, Side, Tensor
 from deliralike.weights.matching.parts import join
@@ -106,8 +102,7 @@ def match(
     for name, partner_name in (names or {}).items():
         corrections[spelled.get(name, name)] = spelled.get(partner_name, partner_name)
     found = propose_between(reference, candidate, corrections)
-    found = by_other_weights(by_number(found))
-    return FileMatch(file.kind, found, originals, notes)
+    return FileMatch(file.kind, by_other_weights(found), originals, notes)
 
 
 def load(
