@@ -7,7 +7,6 @@ import pytest
 from flax import nnx
 from torch import nn
 
-from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import matching
 from deliralike.conformance.agreement import relative_difference
 from deliralike.conformance.matching.settling import settle
@@ -327,52 +326,6 @@ def test_one_tensor_is_several_of_the_other_side():
     np.testing.assert_array_equal(
         back.to_reference(state)["k.weight"], state["qkv.weight"][8:16]
     )
-
-
-def test_parts_of_several_sizes_lie_in_the_order_of_their_values():
-    """A head for boxes of 8 channels before one for classes of 4, in one layer of 12."""
-    heads = {"cls": nn.Linear(5, 4), "box": nn.Linear(5, 8)}
-    reference = ports.filled(ports.made(lambda: nn.ModuleDict(heads), "torch"), 1)
-    candidate = ports.made(lambda: nn.ModuleDict({"heads": nn.Linear(5, 12)}), "torch")
-    state = reference.neutral_state()
-    joined = {
-        f"heads.{leaf}": np.concatenate([state[f"box.{leaf}"], state[f"cls.{leaf}"]])
-        for leaf in ("weight", "bias")
-    }
-    candidate.load_neutral_state(joined)
-    match = matching.propose(reference, candidate)
-    assert match.complete and not match.ambiguous
-    given = match.to_candidate(state)
-    np.testing.assert_equal(given, joined)
-
-
-def test_gates_of_chainers_stateless_gru_are_those_of_pytorch():
-    """``W_r``, ``W_z``, ``W`` and three ``U`` against blocks r, z, n of two matrices."""
-
-    class Cell(chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.cell = chainer.links.StatelessGRU(3, 5)
-
-    class Stacked(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.cell = nn.GRUCell(3, 5)
-
-    reference, candidate = ports.made(Stacked, "torch"), ports.made(Cell, "chainer")
-    state = {
-        name: np.random.default_rng(k).normal(size=value.shape)
-        for k, (name, value) in enumerate(reference.neutral_state().items())
-    }
-    given = matching.propose(reference, candidate).to_candidate(state)
-    for side, letter in (("ih", "W"), ("hh", "U")):
-        for kind in ("weight", "bias"):
-            blocks = np.split(state[f"cell.{kind}_{side}"], 3)
-            for block, gate in zip(blocks, ("_r", "_z", ""), strict=True):
-                np.testing.assert_array_equal(
-                    given[f"cell.{letter}{gate}.{kind}"], block
-                )
 
 
 @pytest.mark.parametrize("hidden_first", [False, True])

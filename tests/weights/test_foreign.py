@@ -195,6 +195,19 @@ def test_a_square_table_of_flax_lies_as_everybodys(tmp_path):
     assert_holds(network, wanted)
 
 
+def test_numbered_series_of_one_length_are_matched_by_their_numbers(tmp_path):
+    network = equal_layers()
+    wanted = values_of(network)
+    old = {
+        re.sub(r"layers.(\d)", r"dense\1", name): value
+        for name, value in wanted.items()
+    }
+    report = weights.load(network, saved(tmp_path, old), match=True)
+    assert "6 by number" in str(report)
+    assert "no output was compared" in str(report)
+    assert_holds(network, wanted)
+
+
 NAMES = {"0": "first", "1": "second", "2": "third"}
 
 

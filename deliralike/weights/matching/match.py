@@ -20,7 +20,7 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
-from deliralike.weights.matching.naming import role
+from deliralike.weights.matching.naming import role, spoken
 from deliralike.weights.matching.pairing import STATISTICS, Pair, Side
 from deliralike.weights.matching.parts import Shape, Unit, assembled, last, shown
 from deliralike.weights.matching.searching import search
@@ -36,10 +36,9 @@ class Match:
 
     Attributes:
         names: Pairs in the order of the reference.
-        missing: Tensors of the reference without one in the candidate, each with the nearest ones
-            there.
-        unexpected: Tensors of the candidate without one in the reference, each with the nearest
-            ones there.
+        missing: Tensors of the reference without one in the candidate, each with those left over
+            there whose shapes fit.
+        unexpected: Tensors of the candidate without one in the reference, likewise.
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         left_out: Tensors that the user said to have no counterpart.
@@ -300,15 +299,10 @@ def _not_covered(side: Side, found: set[Unit]) -> list[str]:
 
 
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> Names:
-    """Return up to three free tensors of the other side.
-
-    Those of the same shape come first, then those with as many axes.
-    """
-    shape = side.tensors[name].shape
+    """Return up to three free tensors of the other side whose shapes fit."""
     shapes = other.shapes
-    fitting = [each for each in free if transforms(shape, shapes[each])]
-    as_many_axes = [each for each in free if len(shapes[each]) == len(shape)]
-    return tuple(dict.fromkeys([*fitting, *as_many_axes]))[:3]
+    shape = side.shapes[name]
+    return tuple(each for each in free if transforms(shape, shapes[each]))[:3]
 
 
 def _how(pair: Pair) -> str:
@@ -349,3 +343,40 @@ def by_other_weights(match: Match) -> Match:
             first, *others = (by_way[way] for way in found)
             pairs[index] = replace(pair, transform=first, layouts=tuple(others))
     return replace(match, names=tuple(pairs))
+
+
+def by_number(match: Match) -> Match:
+    """Return the match with those open pairs settled that are numbered series of one length.
+
+    Where ``layers.0``, ``layers.1`` may be ``fc1``, ``fc2`` in any order and stand in the order of
+    their numbers, the numbers decide.
+    """
+    groups: dict[frozenset[str], list[int]] = defaultdict(list)
+    for index, pair in enumerate(match.names):
+        if pair.alternatives:
+            choices = frozenset((pair.candidate[0].source, *pair.alternatives))
+            groups[choices].append(index)
+    pairs = list(match.names)
+    for choices, indices in groups.items():
+        places = _series([pairs[index].reference[0].source for index in indices])
+        other_places = _series([pairs[index].candidate[0].source for index in indices])
+        if len(indices) == len(choices) and places and places == other_places:
+            for index in indices:
+                pairs[index] = replace(pairs[index], decided="number", alternatives=())
+    return replace(match, names=tuple(pairs))
+
+
+def _series(names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the place of each name in a series that differs in one number; empty if it is none.
+
+    Example:
+        >>> _series(["fc2.weight", "fc10.weight", "fc1.weight"]), _series(["a1.b", "c2.b"])
+        ([(1,), (2,), (0,)], [])
+    """
+    paths = spoken(names).values()
+    places = [path.ranks for path in paths]
+    have_one_number = all(len(place) == 1 for place in places)
+    are_distinct = len(set(places)) == len(names)
+    if have_one_number and are_distinct and len({path.words for path in paths}) == 1:
+        return places
+    return []
