@@ -12,7 +12,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,22 +26,18 @@ from deliralike.errors import (
     reason,
 )
 
-HOME = "DELIRALIKE_HOME"
-MIRRORS = "DELIRALIKE_MIRRORS"
-
 _NEEDED = (
     "downloading weights needs the package 'huggingface_hub': "
     "pip install 'deliralike[weights]'"
 )
 _OFFLINE = "HF_HUB_OFFLINE=1 forbids the network"
-_BYTES_AT_ONCE = 1 << 20
 _REFUSED = (401, 403)
 _COMMIT = "[0-9a-f]{40}"
 _REPOSITORY = (
     r"(?!.*(--|\.\.|\.git$))(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the Hub names them
 )
 _DELETE = "Delete it to download it again"
-_MISMATCH = "It was not kept: the address, or a mirror or proxy, gives another file"
+_MISMATCH = "It was not kept: the address, or a proxy, gives another file"
 
 
 @dataclass(frozen=True)
@@ -59,23 +55,6 @@ class WebFile:
 
     url: str
     sha256: str = ""
-
-    def __post_init__(self) -> None:
-        """Check what becomes the name of a file in the cache.
-
-        Raises:
-            SettingError: The address has no file's name.
-        """
-        try:
-            parts = urlsplit(self.url)
-            name = Path(parts.path).name
-            is_address = bool(parts.hostname) and parts.port != 0
-        except ValueError:  # a port or a host that cannot be
-            is_address = False
-        if not is_address or not self.url.isprintable() or name in ("", ".."):
-            raise SettingError(
-                f"{self.url!r} is no address of a file, wanted https://host/path/name"
-            )
 
     def __str__(self) -> str:
         return self.url
@@ -102,7 +81,8 @@ class WebFile:
         path = self.place
         if not path.is_file():
             hub = _library()
-            with _explaining(self.url, self._advice):
+            advice = f"fetch it elsewhere and put it at {path}"
+            with _explaining(self.url, advice):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with hub.utils.WeakFileLock(_beside(path, ".lock")):
                     if not path.is_file():  # another process may have been quicker
@@ -110,15 +90,11 @@ class WebFile:
         _check(path, self.sha256, str(self), _DELETE)
         return path
 
-    @property
-    def _advice(self) -> str:
-        return f"fetch it elsewhere and put it at {self.place}"
-
     def _download(self, hub: Any) -> None:
         part = _beside(self.place, ".part")
-        with _explaining(self.url, self._advice), part.open("wb") as file:
+        with part.open("wb") as file:
             hub.file_download.http_get(
-                mirrored(self.url), file, displayed_filename=self.place.name
+                self.url, file, displayed_filename=self.place.name
             )
         try:
             _check(part, self.sha256, str(self), _MISMATCH)
@@ -206,40 +182,36 @@ class HubFile:
 
     def _found(self, hub: Any, retry: bool) -> tuple[str, Any]:
         """Return the first of the names that the repository has, and what the Hub states of it."""
-        *others, last = self.filenames
-        with _explaining(str(self), self._advice(hub)):
-            for filename in others:
-                with suppress(hub.errors.EntryNotFoundError):
-                    return filename, self._stated(hub, filename, retry)
-            return last, self._stated(hub, last, retry)
-
-    def _stated(self, hub: Any, filename: str, retry: bool) -> Any:
-        url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
-        return hub.get_hf_file_metadata(url, retry_on_errors=retry)
+        missing: Any = None
+        for filename in self.filenames:
+            url = hub.hf_hub_url(self.repository, filename, revision=self.revision)
+            try:
+                return filename, hub.get_hf_file_metadata(url, retry_on_errors=retry)
+            except hub.errors.EntryNotFoundError as error:
+                missing = error
+        raise missing
 
     def _download(self, hub: Any, retry: bool) -> Path:
         """Download a file; what the Hub states becomes names in the cache, and is checked."""
-        filename, stated = self._found(hub, retry)
-        for what, value, pattern in (
-            ("an ETag", stated.etag, f"{_COMMIT}|[0-9a-f]{{64}}"),
-            ("a commit", stated.commit_hash, _COMMIT),
-        ):
-            if not re.fullmatch(pattern, value or ""):
-                raise DownloadError(
-                    f"{self} was not downloaded: the server gave {what} that is no hash: "
-                    f"{value!r:.100}"
-                )
-        with _explaining(str(self), self._advice(hub)):
+        advice = (
+            f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
+            f"folder of it to {hub.constants.HF_HUB_CACHE}"
+        )
+        with _explaining(str(self), advice):
+            filename, stated = self._found(hub, retry)
+            for what, value, pattern in (
+                ("an ETag", stated.etag, f"{_COMMIT}|[0-9a-f]{{64}}"),
+                ("a commit", stated.commit_hash, _COMMIT),
+            ):
+                if not re.fullmatch(pattern, value or ""):
+                    raise DownloadError(
+                        f"{self} was not downloaded: the server gave {what} that is no hash: "
+                        f"{value!r:.100}"
+                    )
             found = hub.hf_hub_download(
                 self.repository, filename, revision=self.revision
             )
         return Path(found)
-
-    def _advice(self, hub: Any) -> str:
-        return (
-            f"'hf download {self.repository} --revision {self.revision}' elsewhere, and copy the "
-            f"folder of it to {hub.constants.HF_HUB_CACHE}"
-        )
 
 
 RemoteFile = WebFile | HubFile
@@ -249,64 +221,30 @@ def web_cache() -> Path:
     """Return the folder of files that do not come from the Hub.
 
     It is that of ``torch.hub``, so that files which are there already are used:
-    ``$TORCH_HOME/hub/checkpoints``, where ``TORCH_HOME`` is ``~/.cache/torch`` if it is not set;
-    or ``$DELIRALIKE_HOME/weights`` where that variable is set.
+    ``$TORCH_HOME/hub/checkpoints``, where ``TORCH_HOME`` is ``~/.cache/torch`` if it is not set.
     """
-    home = os.environ.get(HOME)
-    if home:
-        return Path(home).expanduser() / "weights"
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     torch_home = os.environ.get("TORCH_HOME") or f"{caches}/torch"
     return Path(torch_home).expanduser() / "hub" / "checkpoints"
 
 
-def mirrored(url: str) -> str:
-    """Return the address on the mirror that ``DELIRALIKE_MIRRORS`` names for it, or the same.
-
-    The variable holds pairs ``https://host=https://mirror/path``, separated by spaces. The Hub has
-    a variable of its own for this, ``HF_ENDPOINT``.
-
-    Raises:
-        SettingError: An entry of the variable is no such pair.
-    """
-    for pair in os.environ.get(MIRRORS, "").split():
-        host, equals, mirror = pair.partition("=")
-        if not (equals and "://" in host and "://" in mirror):
-            raise SettingError(
-                f"{MIRRORS} has {pair!r}: wanted https://host=https://mirror/path"
-            )
-        prefix = f"{host.rstrip('/')}/"
-        if url.startswith(prefix):
-            return f"{mirror.rstrip('/')}/{url.removeprefix(prefix)}"
-    return url
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file as 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BYTES_AT_ONCE):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _git_hash(path: Path) -> str:
-    """Return the hash by which git knows the content of a small file."""
-    content = path.read_bytes()
-    return hashlib.sha1(
-        b"blob %d\0" % len(content) + content, usedforsecurity=False
-    ).hexdigest()
-
-
 def _check(path: Path, wanted: str, source: str, remedy: str) -> None:
+    """Raise an error unless a file has a hash: SHA-256, or that of git for a small file."""
     if not wanted:
         return
-    is_of_git = len(wanted) == 40
-    came = _git_hash(path) if is_of_git else sha256(path)
+    kind = "SHA-256"
+    with path.open("rb") as file:
+        if len(wanted) == 40:
+            kind = "hash of git"
+            content = file.read()
+            digest = hashlib.sha1(usedforsecurity=False)
+            digest.update(b"blob %d\0" % len(content) + content)
+        else:
+            digest = hashlib.file_digest(file, "sha256")
+    came = digest.hexdigest()
     if not came.startswith(wanted):
         raise WeightFileError(
-            f"{path} is not what was published as {source}: its "
-            f"{'hash of git' if is_of_git else 'SHA-256'} begins with "
+            f"{path} is not what was published as {source}: its {kind} begins with "
             f"{came[: len(wanted)]}, wanted {wanted}. {remedy}"
         )
 

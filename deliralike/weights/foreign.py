@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -106,8 +106,10 @@ def match(
     for name, partner_name in (names or {}).items():
         corrections[spelled.get(name, name)] = spelled.get(partner_name, partner_name)
     found = propose_between(reference, candidate, corrections)
-    found = by_other_weights(by_number(found))
-    return FileMatch(file.kind, found, originals, notes)
+    doubts = foreign_layouts.doubts(network, file).items()
+    open_layouts = tuple(f"{name}: {doubt.words}" for name, doubt in doubts)
+    match = by_other_weights(by_number(found))
+    return FileMatch(file.kind, match, originals, notes + open_layouts)
 
 
 def load(
@@ -115,7 +117,7 @@ def load(
     path: AnyPath,
     strict: bool = True,
     names: Names | None = None,
-    guess: bool | Collection[str] = False,
+    guess: bool = False,
 ) -> MatchReport:
     """Match a file and load it; see `deliralike.weights.load`."""
     file = _contents_of(path)
@@ -138,7 +140,7 @@ def matched(
     network: AbstractNetwork,
     file: Contents,
     names: Names | None,
-    guess: bool | Collection[str],
+    guess: bool,
     strict: bool = True,
 ) -> tuple[FileMatch, dict[str, np.ndarray]]:
     """Match a file's contents to a network, and return its arrays in the network's layouts too.
@@ -172,29 +174,14 @@ def matched(
             "weights.load or names= of zoo.convert: "
             '{"network\'s name": "file\'s name", "name of either": None}'
         )
-    turned = {} if found.confirmed else _turned_kernels(network, file)
-    if not guess:
-        foreign_layouts.refuse(turned, file.kind)
-    state = found.state()
     tensors = found.match.candidate.tensors
+    kernels = {}
     for pair in found.match.names:
-        name = pair.reference[0].source
-        if name in turned and (isinstance(guess, bool) or name in guess):
-            array = tensors[pair.candidate[0].source].value
-            state[name] = foreign_layouts.as_usual(name, turned[name], array, file.kind)
-    return found, state
-
-
-def _turned_kernels(
-    network: AbstractNetwork, file: Contents
-) -> dict[str, foreign_layouts.Doubt]:
-    """Return what no order of axes settles: kernels that may be turned around."""
-    slots = network.neutral_slots()
-    turned = {}
-    for name, doubt in foreign_layouts.doubts(network, file).items():
-        if name in slots and len(slots[name].shape) > 2:
-            turned[name] = doubt
-    return turned
+        unit = pair.reference[0]
+        if len(unit.shape) > 2:
+            kernels[unit.source] = tensors[pair.candidate[0].source].value
+    state = found.state()
+    return found, foreign_layouts.settled(network, file, state, guess, kernels)
 
 
 # The file

@@ -8,14 +8,14 @@ flattened, and whether the kernel of a transposed convolution is turned around.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from deliralike.errors import StateError, listed, refuse_unknown
+from deliralike.errors import StateError, listed
 from deliralike.network.core import NetworkCore, unwrap
 from deliralike.terminal import log
 from deliralike.weights.matching.layouts import flattenings
@@ -63,54 +63,41 @@ def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
     return found
 
 
-def refuse(found: Mapping[str, Doubt], source: str) -> None:
-    """Raise an error if something is open.
-
-    Raises:
-        StateError: Names the arrays and what to do.
-    """
-    if not found:
-        return
-    doubted = [f"{name} ({doubt.words})" for name, doubt in found.items()]
-    raise StateError(
-        f"{source} does not say how some arrays lie, and nothing was loaded: "
-        f"{listed(doubted, _MOST_SHOWN)}. Take what the framework does usually by "
-        "guess=True in weights.load or zoo.load, or for some of them by guess=[names], and compare "
-        "outputs with those of the original"
-    )
-
-
 def settled(
     network: Any,
     contents: Contents,
     state: Mapping[str, Any],
-    guess: bool | Collection[str],
+    guess: bool,
+    kernels: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Any]:
     """Return a state under the network's names with what is open as the framework usually has it.
 
     Args:
-        guess: Whether this is done; or the names for which it is, while all others stay.
+        guess: Whether this is done, and logged for each array.
+        kernels: Arrays as they lie in the file, where those of the state were matched by shape.
 
     Raises:
         StateError: Something is open, and nothing is guessed.
-        UnknownName: `guess` names what is not open.
     """
-    found = doubts(network, contents)
-    opened = {name: doubt for name, doubt in found.items() if name in state}
-    if guess is False:
-        refuse(opened, contents.kind)
+    found = {}
+    for name, doubt in doubts(network, contents).items():
+        if name in state:
+            found[name] = doubt
+    source = contents.kind
+    if found and not guess:
+        doubted = [f"{name} ({doubt.words})" for name, doubt in found.items()]
+        raise StateError(
+            f"{source} does not say how some arrays lie, and nothing was loaded: "
+            f"{listed(doubted, _MOST_SHOWN)}. Take what the framework does usually by "
+            "guess=True in weights.load or zoo.load, and compare outputs with those of the original"
+        )
     usual = dict(state)
-    names = opened if isinstance(guess, bool) else guess
-    for name in names:
-        refuse_unknown(name, opened, f"guess={name!r} is not open")
-        usual[name] = as_usual(name, opened[name], state[name], contents.kind)
+    in_file = {**state, **(kernels or {})}
+    for name, doubt in found.items():
+        words = f"{source}: a guess, {name} is taken as usual: {doubt.words}"
+        log(logging.WARNING, words)
+        usual[name] = doubt.usual(np.asarray(in_file[name]))
     return usual
-
-
-def as_usual(name: str, doubt: Doubt, array: Any, source: str) -> np.ndarray:
-    """Return an array as its framework usually has it, and log that this was a guess."""
-    log(logging.WARNING, f"{source}: a guess, {name} is taken as usual: {doubt.words}")
-    return doubt.usual(np.asarray(array))
 
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from deliralike.errors import StateError
@@ -21,7 +20,7 @@ def load(
     path: AnyPath,
     strict: bool = True,
     match: bool | Names = False,
-    guess: bool | Collection[str] = False,
+    guess: bool = False,
 ) -> LoadReport:
     """Load the weights in a file into a network; see `read`.
 
@@ -36,8 +35,7 @@ def load(
             counterpart). Without it the names are the network's own.
         guess: Whether arrays of flax whose layout the file does not tell are taken as
             these usually have them: pixels before channels where a picture is flattened, and
-            kernels of flax's transposed convolutions turned around; or the names of those, while
-            all others are taken as they are. Otherwise they are refused.
+            kernels of flax's transposed convolutions turned around. Otherwise they are refused.
             With `match` all pairs are taken as proposed, though another choice would do as well.
 
     Returns:

@@ -39,7 +39,7 @@ def _read_member(
         read_header = np.lib.format.read_array_header_2_0
         if version == (1, 0):
             read_header = np.lib.format.read_array_header_1_0
-        shape, fortran_order, dtype = read_header(file)
+        shape, _, dtype = read_header(file)
         if dtype.kind not in "biufc":
             kind = f"the type {dtype}"
             if dtype.hasobject:
@@ -47,15 +47,13 @@ def _read_member(
             raise WeightFileError(
                 f"{path}: {name!r} holds {kind}; wanted an array of numbers"
             )
-        size = math.prod(shape)
         rest = archive.getinfo(member).file_size - file.tell()
-        if size * dtype.itemsize != rest:
+        if math.prod(shape) * dtype.itemsize != rest:
             raise WeightFileError(
                 f"{path}: {name!r} claims the shape {shape} of {dtype}, but {rest:,} bytes follow"
             )
-        flat = np.empty(size, dtype)
-        flat.view(np.uint8).data[:] = file.read(rest)  # reaching the end checks the sum
-    return flat.reshape(shape, order="F" if fortran_order else "C")
+        file.seek(0)
+        return np.lib.format.read_array(file)  # reaching the end checks the sum
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:

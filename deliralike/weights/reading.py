@@ -76,10 +76,8 @@ class Contents:
         In a file of another program the prefixes of PyTorch's wrappers are taken off.
         """
         state, notes = self.first()
-        if self.exact:
-            return state, notes
         bare = without_prefix(state)
-        if bare is state:
+        if self.exact or bare is state:
             return state, notes
         pairs = zip(state, bare, strict=True)
         name, new = next(pair for pair in pairs if pair[1] != pair[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def convert(
     dry_run: bool = False,
     check: Any = None,
     names: Mapping[str, str | None] | None = None,
-    guess: bool | Collection[str] = False,
+    guess: bool = False,
     **settings: Any,
 ) -> ConversionReport:
     """Write the weights of one file into another; see `deliralike.weights.convert`.
@@ -121,7 +121,7 @@ class _Plan:
         settings: Mapping[str, Any],
         to: str | None,
         names: Mapping[str, str | None] | None,
-        guess: bool | Collection[str],
+        guess: bool,
     ) -> None:
         self._architecture = architecture
         self._settings = dict(settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -128,7 +128,7 @@ def load(
     strict: bool = True,
     *,
     key: str | None = None,
-    guess: bool | Collection[str] = False,
+    guess: bool = False,
 ) -> WeightsReport:
     """Load weights that were saved under the names or layout of another library or trainer.
 

@@ -30,7 +30,7 @@ from deliralike.errors import (
     WeightFileError,
 )
 from deliralike.tables import text_table
-from deliralike.weights.downloads import HubFile, RemoteFile, WebFile, mirrored
+from deliralike.weights.downloads import HubFile, RemoteFile, WebFile
 from deliralike.zoo import building, images, loading, registry
 from deliralike.zoo.published.entries import Published
 
@@ -152,7 +152,7 @@ def _stated_size(file: RemoteFile) -> int | None:
     # a compressed answer would have another length
     answer = http_backoff(
         "HEAD",
-        mirrored(file.url),
+        file.url,
         headers={"Accept-Encoding": "identity"},
         follow_redirects=True,
         timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,

@@ -157,16 +157,6 @@ def conditioned(linen, tmp_path_factory, request):
     return path, times, np.asarray(net.apply(values, PICTURES, times))
 
 
-@pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
-def test_a_guess_for_one_layer_leaves_an_embedding_beside_it_as_it_is(
-    backend, conditioned, load
-):
-    path, times, wanted = conditioned
-    net = Conditioned.on(backend, seed=1)(times.shape[1])
-    load(net, path, guess=["fc1.weight"])
-    np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
-
-
 def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(
     conditioned, caplog
 ):
@@ -179,13 +169,9 @@ def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(
     assert ["time.weight" in line for line in told] == [True, False][is_equal:]
     words = "fc1.weight is taken as usual: its 48 inputs may be pixels of 4 channels"
     assert told[-1].endswith(words)
-
-
-def test_a_guess_for_what_is_not_open_is_refused(conditioned):
-    path, times, _ = conditioned
-    net = Conditioned.on(BACKENDS[0], seed=1)(times.shape[1])
-    with pytest.raises(UnknownName, match=r"guess='fc2.weight' is not open"):
-        weights.load(net, path, guess=["fc2.weight"])
+    as_it_lies = {"time.weight": weights.read(path)["time.weight"]}
+    net.load_neutral_state(as_it_lies, strict=False)
+    np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
 
 
 class Up(Network):

@@ -223,11 +223,7 @@ def _only_by_value(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:
     found = [at for at, like in likeness.items() if like.same_values]
     rows = Counter(row for row, _ in found)
     columns = Counter(column for _, column in found)
-    chosen = {}
-    for row, column in found:
-        if rows[row] == 1 and columns[column] == 1:
-            chosen[row] = column
-    return chosen
+    return {row: column for row, column in found if rows[row] == columns[column] == 1}
 
 
 def _greedy(likeness: Mapping[Places, _Likeness]) -> dict[int, int]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
+from operator import itemgetter
 
 from deliralike.weights.matching.naming import bare, kind_similarity, similarity, spoken
 from deliralike.weights.matching.pairing import Pair, Side
-from deliralike.weights.matching.parts import Unit, above, parent
+from deliralike.weights.matching.parts import Unit, above, last, parent
 
 Members = frozenset[int]  # the indices of the pairs of tensors below a block
+Kinds = Mapping[str, str]  # the class's name of each block
 
 
 def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str, str]:
@@ -21,114 +22,83 @@ def between(reference: Side, candidate: Side, pairs: Sequence[Pair]) -> dict[str
     several such (a block that only wraps another) the one at the same height. Blocks without
     tensors go by name or class and order, within blocks that are one.
     """
-    reference_blocks = _Blocks.of(reference, [pair.reference for pair in pairs])
-    candidate_blocks = _Blocks.of(candidate, [pair.candidate for pair in pairs])
+    kinds = reference.kinds
+    other_kinds = candidate.kinds
+    chains = _chains(kinds, [pair.reference for pair in pairs])
+    other_chains = _chains(other_kinds, [pair.candidate for pair in pairs])
+    empty = chains.pop(frozenset(), [])
+    other_empty = other_chains.pop(frozenset(), [])
     found: dict[str, str] = {"": ""}
-    for members, chain in reference_blocks.chains.items():
-        other = candidate_blocks.chains.get(members, [])
-        if len(chain) > len(other):
-            outermost = _along(
-                other, chain, candidate_blocks.kinds, reference_blocks.kinds
-            )
-            found |= {path: partner for partner, path in outermost.items()}
-        else:
-            found |= _along(
-                chain, other, reference_blocks.kinds, candidate_blocks.kinds
-            )
+    for members, chain in chains.items():
+        found |= _along(chain, other_chains.get(members, []), kinds, other_kinds)
     for path, partner in list(found.items()):
-        found |= _without_tensors(reference_blocks, path, candidate_blocks, partner)
-    return {path: found[path] for path in reference.kinds if path in found}
+        children = [child for child in empty if parent(child) == path]
+        other_children = [child for child in other_empty if parent(child) == partner]
+        found |= _without_tensors(children, other_children, kinds, other_kinds)
+    return {path: found[path] for path in kinds if path in found}
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """The blocks of a network.
+def _chains(kinds: Kinds, units: Iterable[Sequence[Unit]]) -> dict[Members, list[str]]:
+    """Return the blocks that hold the same pairs, the outermost first; not the network itself.
 
-    Attributes:
-        kinds: The class's name of each.
-        members: The pairs below each.
-        chains: The blocks that hold the same pairs, the outermost first; not the network itself.
+    Args:
+        units: Those of each pair.
     """
-
-    kinds: Mapping[str, str]
-    members: Mapping[str, Members]
-    chains: Mapping[Members, list[str]]
-
-    @classmethod
-    def of(cls, side: Side, units: Iterable[Sequence[Unit]]) -> _Blocks:
-        """Return a side's blocks, from its units in each pair."""
-        indices: dict[str, set[int]] = {path: set() for path in side.kinds}
-        for index, of_pair in enumerate(units):
-            for unit in of_pair:
-                for path in above(unit.source):
-                    if path in indices:
-                        indices[path].add(index)
-        members = {path: frozenset(below) for path, below in indices.items()}
-        chains: dict[Members, list[str]] = defaultdict(list)
-        for path, below in members.items():
-            if path and below:
-                chains[below].append(path)
-        return cls(side.kinds, members, chains)
-
-    def empty_children(self, path: str) -> list[str]:
-        """Return the blocks without tensors right below another."""
-        children = []
-        for child in self.kinds:
-            is_below = child and parent(child) == path
-            if is_below and not self.members[child]:
-                children.append(child)
-        return children
+    indices: dict[str, set[int]] = {path: set() for path in kinds if path}
+    for index, of_pair in enumerate(units):
+        for unit in of_pair:
+            for path in above(unit.source):
+                if path in indices:
+                    indices[path].add(index)
+    chains: dict[Members, list[str]] = defaultdict(list)
+    for path, members in indices.items():
+        chains[frozenset(members)].append(path)
+    return chains
 
 
 def _along(
-    few: list[str], many: list[str], kinds: Mapping[str, str], others: Mapping[str, str]
+    chain: list[str], other: list[str], kinds: Kinds, other_kinds: Kinds
 ) -> dict[str, str]:
     """Match blocks that wrap each other, the outermost first.
 
     Blocks of like classes are matched in this order, else the inner ones.
     """
 
-    def likeness(chosen: tuple[str, ...]) -> float:
-        pairs = zip(few, chosen, strict=True)
-        return sum(kind_similarity(kinds[one], others[two]) for one, two in pairs)
+    def likeness(chosen: tuple[tuple[str, ...], tuple[str, ...]]) -> float:
+        pairs = zip(*chosen, strict=True)
+        return sum(kind_similarity(kinds[one], other_kinds[two]) for one, two in pairs)
 
-    innermost_first = list(combinations(many, len(few)))[::-1]
-    best = max(innermost_first, key=likeness)
-    return dict(zip(few, best, strict=True))
+    count = min(len(chain), len(other))
+    options = list(product(combinations(chain, count), combinations(other, count)))
+    innermost_first = options[::-1]
+    return dict(zip(*max(innermost_first, key=likeness), strict=True))
 
 
 def _without_tensors(
-    blocks: _Blocks, path: str, others: _Blocks, partner: str
+    children: list[str], others: list[str], kinds: Kinds, other_kinds: Kinds
 ) -> dict[str, str]:
     """Match blocks without tensors right below two matched blocks, by name and class, then by one.
 
     The very same name goes before one that means the same: ``act`` is ``act`` before ``act2``.
     """
-    own = blocks.empty_children(path)
-    free = others.empty_children(partner)
-    mine_spoken = spoken(own)
-    their_spoken = spoken(free)
-
-    def same_name(one: str, two: str) -> bool:
-        return one.removeprefix(path) == two.removeprefix(partner)
-
-    def similar_name(one: str, two: str) -> bool:
-        return similarity(mine_spoken[one], their_spoken[two]) == 1.0
-
-    def same_kind(one: str, two: str) -> bool:
-        return bare(blocks.kinds[one]) == bare(others.kinds[two])
-
+    names = spoken(children)
+    other_names = spoken(others)
+    ranked = []
+    for one, two in product(children, others):
+        same_name = last(one) == last(two)
+        similar_name = similarity(names[one], other_names[two]) == 1.0
+        same_kind = bare(kinds[one]) == bare(other_kinds[two])
+        fits = (
+            same_name and same_kind,
+            similar_name and same_kind,
+            same_name,
+            similar_name,
+            same_kind,
+        )
+        if any(fits):
+            ranked.append((fits.index(True), one, two))
     found: dict[str, str] = {}
-    for rules in (
-        (same_name, same_kind),
-        (similar_name, same_kind),
-        (same_name,),
-        (similar_name,),
-        (same_kind,),
-    ):
-        for one in own:
-            fitting = [two for two in free if all(rule(one, two) for rule in rules)]
-            if one not in found and fitting:
-                found[one] = fitting[0]
-                free.remove(fitting[0])
+    for _, one, two in sorted(ranked, key=itemgetter(0)):
+        if one not in found and two not in found.values():
+            found[one] = two
     return found

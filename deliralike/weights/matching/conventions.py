@@ -57,10 +57,11 @@ def twin(name: str) -> str | None:
         >>> twin("lstm.l0.if.bias"), twin("conv.bias")
         ('lstm.l0.hf.bias', None)
     """
-    match = _added_bias(name)
-    if match is None:
+    match = _BIAS.fullmatch(name)
+    if match is None or match["gate"] == _APART:
         return None
-    return _other_side(match)
+    side = "h" if match["side"] == "i" else "i"
+    return f"{match['layer']}{side}{match['gate']}.bias"
 
 
 def side_of_gate(name: str) -> str:
@@ -69,27 +70,14 @@ def side_of_gate(name: str) -> str:
     return "" if match is None else match["side"]
 
 
-def _added_bias(name: str) -> re.Match[str] | None:
-    """Match the bias of a gate that is added to that of the other side."""
-    match = _BIAS.fullmatch(name)
-    return None if match is None or match["gate"] == _APART else match
-
-
-def _other_side(bias: re.Match[str]) -> str:
-    side = "h" if bias["side"] == "i" else "i"
-    return f"{bias['layer']}{side}{bias['gate']}.bias"
-
-
 def _on_one_side(found: list[Unit]) -> list[Unit]:
     """Name the single bias of a recurrent layer as the input's, wherever the framework keeps it."""
     names = {unit.name for unit in found}
     renamed = []
     for unit in found:
-        match = _added_bias(unit.name)
-        if match is not None and match["side"] == "h":
-            name = _other_side(match)
-            if name not in names:
-                unit = replace(unit, name=name)
+        name = twin(unit.name)
+        if name is not None and name not in names and side_of_gate(unit.name) == "h":
+            unit = replace(unit, name=name)
         renamed.append(unit)
     return renamed
 
@@ -213,13 +201,7 @@ def _interleaved(tensor: _Tensor) -> list[str]:
     return tensor.gates(_SIDES[tensor.words["side"]], _INTERLEAVED)
 
 
-def _lettered(tensor: _Tensor) -> list[str]:
-    if tensor.beside("U_r", "weight") not in tensor.shapes:
-        return []
-    return tensor.gates(_SIDES[tensor.words["side"]], tensor.words["gate"] or "n")
-
-
-_SIDES = {"upward": "i", "lateral": "h", "W": "i", "U": "h"}
+_SIDES = {"upward": "i", "lateral": "h"}
 _ROLES = {"weight": "weight", "bias": "bias", "w": "weight", "b": "bias"}
 
 _PATH = r"(?:(?P<path>.*)\.)?"
@@ -232,9 +214,8 @@ _CONVENTIONS: dict[str, tuple[str, Callable[[_Tensor], list[str]]]] = {
     # flax's cells: dense_i.weight of (gates * hidden, in) beside dense_h; or ii, if_ ...
     "dense recurrent": (rf"dense_{_SIDE}\.{_ROLE}", _dense),
     "gates by name": (rf"{_SIDE}(?P<gate>[ifgorzn])_?\.{_ROLE}", _by_name),
-    # Chainer's NStepLSTM and its kind: 0.w0 ... 0.w7, those of the input first; its LSTM, whose
-    # gates lie side by side; and its StatelessGRU
+    # Chainer's NStepLSTM and its kind: 0.w0 ... 0.w7, those of the input first; and its LSTM, whose
+    # gates lie side by side
     "numbered recurrent": (r"(?P<layer>\d+)\.(?P<role>w|b)(?P<number>\d+)", _numbered),
     "interleaved recurrent": (rf"(?P<side>upward|lateral)\.{_ROLE}", _interleaved),
-    "lettered recurrent": (rf"(?P<side>W|U)(?:_(?P<gate>r|z))?\.{_ROLE}", _lettered),
 }

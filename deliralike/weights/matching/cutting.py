@@ -19,15 +19,13 @@ _PROJECTIONS = ("query", "key", "value")
 def series(unit: Unit, others: Iterable[Unit]) -> Iterator[list[Unit]]:
     """Yield the others of one role, side by side, that together are as large as a tensor.
 
-    They have one shape, or differ in the size of their first axis; of the gates of a recurrent
-    layer they are those of one side.
+    They have one shape; of the gates of a recurrent layer they are those of one side.
     """
     candidates: dict[Any, list[Unit]] = defaultdict(list)
     for other in others:
         if role(other.name) == role(unit.name):
             beside = parent(other.owner)
             candidates[beside, other.shape].append(other)
-            candidates[beside, other.shape[1:], "any size"].append(other)
             if side := side_of_gate(other.name):
                 candidates[beside, other.shape, side].append(other)
     for members in candidates.values():
@@ -45,22 +43,11 @@ def pieces(unit: Unit, members: Sequence[Unit]) -> list[Unit]:
     owner = unit.layer
     leaf = last(unit.source)
     names = [join(owner, last(member.owner), leaf) for member in members]
-    shapes = [member.shape for member in members]
-    if len(set(shapes)) > 1:
-        if any(shape[1:] != unit.shape[1:] for shape in shapes):
-            return []
-        parts = []
-        start = 0
-        for name, shape in zip(names, shapes, strict=True):
-            end = start + shape[0]
-            parts.append(Unit(name, unit.source, shape, range(start, end)))
-            start = end
-        return parts
     for axis, size in enumerate(unit.shape):
         if size % len(members):
             continue
         parts = cut(unit.source, unit.shape, names, axis)
-        if transforms(parts[0].shape, shapes[0]):
+        if transforms(parts[0].shape, members[0].shape):
             return parts
     return []
 

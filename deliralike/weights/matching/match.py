@@ -10,7 +10,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any
 
@@ -21,12 +20,12 @@ from deliralike.network.base import AbstractNetwork
 from deliralike.tables import text_table
 from deliralike.weights.matching import block_paths
 from deliralike.weights.matching.layouts import transforms
-from deliralike.weights.matching.naming import numbers_in, role, unnumbered
+from deliralike.weights.matching.naming import role, spoken
 from deliralike.weights.matching.pairing import STATISTICS, Pair, Side
 from deliralike.weights.matching.parts import Shape, Unit, assembled, last, shown
-from deliralike.weights.matching.searching import Partners, search
+from deliralike.weights.matching.searching import search
 
-Corrections = Mapping[str, Partners | None]
+Corrections = Mapping[str, str | None]
 Names = tuple[str, ...]
 _SHOWN = 3  # tensors without a counterpart in a sentence; the table has all
 
@@ -37,10 +36,9 @@ class Match:
 
     Attributes:
         names: Pairs in the order of the reference.
-        missing: Tensors of the reference without one in the candidate, each with the nearest ones
-            there.
-        unexpected: Tensors of the candidate without one in the reference, each with the nearest
-            ones there.
+        missing: Tensors of the reference without one in the candidate, each with those left over
+            there whose shapes fit.
+        unexpected: Tensors of the candidate without one in the reference, likewise.
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         left_out: Tensors that the user said to have no counterpart.
@@ -187,10 +185,9 @@ def propose(
     order. Counters (``num_batches_tracked``) are left out.
 
     Args:
-        corrections: Names or paths of blocks in the candidate, by those in the reference; they win.
-            A list of names means the parts of one tensor, in this order, and several of the
-            reference's may name one of the candidate. None says that a tensor of the reference (or
-            of the candidate, if the reference has none of that name) has no counterpart.
+        corrections: Names of tensors in the candidate by those in the reference, or paths of blocks
+            whose tensors have the same names; they win. None says that a tensor of the reference
+            (or of the candidate, if the reference has none of that name) has no counterpart.
         called: The blocks of each side in the order of their calls.
 
     Raises:
@@ -213,25 +210,21 @@ def propose_between(
     reference: Side, candidate: Side, corrections: Corrections
 ) -> Match:
     """Find which tensors of one side are which of the other; see `propose`."""
-    named: dict[str, Partners] = {}
-    mine_out = []
-    theirs_out = []
-    for name, partner in corrections.items():
-        if partner is not None:
-            named[name] = partner
-        elif name in reference.tensors:
-            mine_out.append(name)
-        elif name in candidate.tensors:
-            theirs_out.append(name)
-        else:
+    left_out = [name for name, partner in corrections.items() if partner is None]
+    of_candidate = [name for name in left_out if name not in reference.tensors]
+    for name in of_candidate:
+        if name not in candidate.tensors:
             hint = suggestion(name, [*reference.tensors, *candidate.tensors])
             raise UnknownName(
                 f"names={{{name!r}: None}}: neither side has such a tensor. {hint}"
             )
-    reference = reference.without(mine_out)
-    candidate = candidate.without(theirs_out)
+    reference = reference.without(left_out)
+    candidate = candidate.without(of_candidate)
+    named = {}
+    for name, partner in corrections.items():
+        if partner is not None:
+            named[name] = partner
     pairs = search(reference, candidate, named)
-    left_out = [name for name in corrections if name not in named]
     return match_of(reference, candidate, pairs, left_out)
 
 
@@ -306,17 +299,10 @@ def _not_covered(side: Side, found: set[Unit]) -> list[str]:
 
 
 def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> Names:
-    """Return up to three similar tensors of the other side.
-
-    Those of the same shape that are free come first, then those that are free with as many axes,
-    then those of a similar name.
-    """
-    shape = side.tensors[name].shape
+    """Return up to three free tensors of the other side whose shapes fit."""
     shapes = other.shapes
-    fitting = [each for each in free if transforms(shape, shapes[each])]
-    as_many_axes = [each for each in free if len(shapes[each]) == len(shape)]
-    similar = get_close_matches(name, list(shapes), n=3, cutoff=0.4)
-    return tuple(dict.fromkeys([*fitting, *as_many_axes, *similar]))[:3]
+    shape = side.shapes[name]
+    return tuple(each for each in free if transforms(shape, shapes[each]))[:3]
 
 
 def _how(pair: Pair) -> str:
@@ -372,35 +358,25 @@ def by_number(match: Match) -> Match:
             groups[choices].append(index)
     pairs = list(match.names)
     for choices, indices in groups.items():
-        numbers = _series([pairs[index].reference[0].source for index in indices])
-        other_numbers = _series([pairs[index].candidate[0].source for index in indices])
-        if (
-            len(indices) == len(choices) > 1
-            and numbers is not None
-            and numbers == other_numbers
-        ):
+        places = _series([pairs[index].reference[0].source for index in indices])
+        other_places = _series([pairs[index].candidate[0].source for index in indices])
+        if len(indices) == len(choices) and places and places == other_places:
             for index in indices:
                 pairs[index] = replace(pairs[index], decided="number", alternatives=())
     return replace(match, names=tuple(pairs))
 
 
-def _series(names: Sequence[str]) -> list[int] | None:
-    """Return the place of each name in a series that differs in one number; None if it is none.
+def _series(names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the place of each name in a series that differs in one number; empty if it is none.
 
     Example:
         >>> _series(["fc2.weight", "fc10.weight", "fc1.weight"]), _series(["a1.b", "c2.b"])
-        ([1, 2, 0], None)
+        ([(1,), (2,), (0,)], [])
     """
-    if len(set(map(unnumbered, names))) > 1:
-        return None
-    changing = []
-    for column in zip(*map(numbers_in, names), strict=True):
-        if len(set(column)) > 1:
-            changing.append(column)
-    if len(changing) != 1:
-        return None
-    column = changing[0]
-    if len(set(column)) < len(names):
-        return None
-    ordered = sorted(column)
-    return [ordered.index(number) for number in column]
+    paths = spoken(names).values()
+    places = [path.ranks for path in paths]
+    have_one_number = all(len(place) == 1 for place in places)
+    are_distinct = len(set(places)) == len(names)
+    if have_one_number and are_distinct and len({path.words for path in paths}) == 1:
+        return places
+    return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,13 +28,11 @@ from deliralike.weights.matching.unit_layouts import (
     same_layout,
 )
 
-# of a tensor or a block, by name; or of a tensor's parts
-Partners = str | Sequence[str]
 Left = dict[str, Unit]
 
 
 def search(
-    reference: Side, candidate: Side, corrections: Mapping[str, Partners]
+    reference: Side, candidate: Side, corrections: Mapping[str, str]
 ) -> list[Pair]:
     """The pairs, in the order of the reference; see `deliralike.weights.matching.match.propose`."""
     found = _Search(reference, candidate)
@@ -126,35 +123,27 @@ class _Search:
                 others = self.left[1 - here].values()
                 options = [ordered(members) for members in series(unit, others)]
                 if options:
-                    self._cut_as_one_of(here, unit, options)
+                    self._cut(here, unit, options)
 
-    def _cut_as_one_of(
-        self, here: int, unit: Unit, options: Sequence[Sequence[Unit]]
-    ) -> None:
+    def _cut(self, here: int, unit: Unit, options: Sequence[list[Unit]]) -> None:
         """Cut a tensor into the series that holds its values, or else into the first."""
-        for members in options:
-            found = self._by_values(here, unit, members)
-            if found is not None:
-                self._cut(here, unit, found, "value", certain=found == members)
-                return
-        self._cut(here, unit, options[0], "order", certain=False)
-
-    def _cut(
-        self,
-        here: int,
-        unit: Unit,
-        members: Sequence[Unit],
-        decided: str,
-        certain: bool = True,
-    ) -> None:
-        """A tensor of one side is several of the other, one after another."""
+        members = options[0]
+        decided = "order"
+        is_certain = False
+        for option in options:
+            by_value = self._by_values(here, unit, option)
+            if by_value is not None:
+                members = by_value
+                decided = "value"
+                is_certain = by_value == option
+                break
         del self.left[here][unit.name]
         for piece, member in zip(pieces(unit, members), members, strict=True):
             if here == 1:
                 self.pair(member, piece, decided)
                 continue
             others = [each.source for each in members if each is not member]
-            self.pair(piece, member, decided, [] if certain else others)
+            self.pair(piece, member, decided, [] if is_certain else others)
 
     def _by_values(
         self, here: int, unit: Unit, members: Sequence[Unit]
@@ -222,24 +211,13 @@ class _Search:
     # Corrections
     # -------------------------------------------------------------------------
 
-    def correct(self, corrections: Mapping[str, Partners]) -> None:
-        """What the user said: of tensors first, then of blocks."""
-        blocks: dict[str, str] = {}
-        several: dict[str, list[str]] = defaultdict(list)
+    def correct(self, corrections: Mapping[str, str]) -> None:
+        """What the user said: of tensors, or of blocks with tensors of the same names in them."""
         for name, partner in corrections.items():
-            if not isinstance(partner, str):
-                self._parts(0, name, partner)
-            elif name in self.sides[0].tensors or partner in self.sides[1].tensors:
-                several[partner].append(name)
-            else:
-                blocks[name] = partner
-        for partner, names in several.items():
-            if len(names) == 1:
-                self._pair_named(names[0], partner)
-            else:
-                self._parts(1, partner, names)
-        for name, partner in blocks.items():
-            self._blocks(name, partner)
+            tensors = self.sides[0].tensors
+            named = [each for each in tensors if f"{each}.".startswith(f"{name}.")]
+            for each in named or [name]:
+                self._pair_named(each, f"{partner}{each.removeprefix(name)}")
 
     def _pair_named(self, name: str, partner: str) -> None:
         one = self._take(0, name)
@@ -255,44 +233,6 @@ class _Search:
             )
         self.pair(one, two, "correction")
 
-    def _parts(self, here: int, name: str, others: Sequence[str]) -> None:
-        """A tensor of one side is several of the other, as the user said."""
-        unit = self._take(here, name)
-        members = [self._take(1 - here, other) for other in others]
-        if not pieces(unit, members):
-            shapes = ", ".join(
-                f"{member.source!r} of shape {member.shape}" for member in members
-            )
-            raise ShapeError(
-                f"a correction says that {name!r} of shape {unit.shape} is {shapes}: it cannot be "
-                "cut so"
-            )
-        self._cut(here, unit, members, "correction")
-
-    def _blocks(self, block: str, partner: str) -> None:
-        """All below one block is all below another: matched among themselves."""
-        outside = []
-        for here, path in enumerate((block, partner)):
-            inside: Left = {}
-            rest: Left = {}
-            for name, unit in self.left[here].items():
-                part = inside if unit.source.startswith(f"{path}.") else rest
-                part[name] = unit
-            if not inside:
-                raise UnknownName(self._unknown(here, path))
-            outside.append(rest)
-            self.left[here] = inside
-        self.match()
-        if self.left[0] and self.left[1]:
-            one, two = (next(iter(left.values())) for left in self.left)
-            raise ShapeError(
-                f"the correction {block!r}: {partner!r} leaves {one.source!r} of shape {one.shape} "
-                f"and {two.source!r} of shape {two.shape} without a partner: name the tensors "
-                "themselves"
-            )
-        for here, rest in enumerate(outside):
-            self.left[here] = rest | self.left[here]
-
     def _take(self, here: int, name: str) -> Unit:
         """A tensor that a correction names."""
         if name not in self.sides[here].tensors:
@@ -304,10 +244,9 @@ class _Search:
     def _unknown(self, here: int, name: str) -> str:
         side = self.sides[here]
         which = ("reference", "candidate")[here]
-        paths = [path for path in side.kinds if path]
         return (
             f"a correction names {name!r}, and the {which}, {side.name}, has no such tensor or "
-            f"block. {suggestion(name, [*side.tensors, *paths])}"
+            f"block. {suggestion(name, list(side.tensors))}"
         )
 
     # Layers

@@ -39,23 +39,31 @@ def _by_values(
 def by_convolutions(
     reference: Side, unit: Unit, candidate: Side, other: Unit
 ) -> Layout | None:
-    """Between sides of which one has the channels last, pixels may be flattened otherwise."""
+    """Between sides of which one has the channels last, pixels may be flattened otherwise.
+
+    Of a file with the channels last `deliralike.weights.foreign_layouts` says so.
+    """
     if reference.channels_last == candidate.channels_last:
         return None
-    if (
-        candidate.channels_last
-        and not candidate.kinds
-        and len(unit.shape) == 2 < len(other.shape)
-    ):
-        return _general(unit, other)
+    if candidate.channels_last and not candidate.kinds:
+        is_general = len(unit.shape) == 2 < len(other.shape)
+        return _general(unit, other) if is_general else None
+    matrix = reference.tensors.get(join(unit.layer, "weight"))
+    if unit.shape != other.shape or matrix is None or len(matrix.shape) != 2:
+        return None
     as_it_is = transforms(unit.shape, other.shape)[0]
-    if columns := _flattened(reference, unit, other):
-        return columns[candidate.channels_last], (
-            columns[reference.channels_last],
-            as_it_is,
-        )
-    if rows := _unflattened(reference, unit, other):
-        return as_it_is, rows
+    before, after = _matrices(reference, unit)
+    # of several heads
+    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]
+    if len(unit.shape) == 2 and beside and len(beside[0]) > 2:
+        columns = flattenings(unit.shape, beside[0][:1])[::-1]
+        if columns:
+            first = columns[candidate.channels_last]
+            return first, (columns[reference.channels_last], as_it_is)
+    if after and len(after[0]) > 2:  # the output becomes a picture
+        rows = flattenings(unit.shape, after[0][:2], axis=0)[:2]
+        if rows:
+            return as_it_is, rows
     return None
 
 
@@ -109,34 +117,6 @@ def _general(unit: Unit, other: Unit) -> Layout | None:
 def _others(chosen: Transform, options: tuple[Transform, ...]) -> tuple[Transform, ...]:
     """Return the transforms that move numbers otherwise than the chosen one."""
     return tuple(each for each in options if each.effect != chosen.effect)
-
-
-def _flattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """Orders of the columns of a layer behind convolutions: channels or pixels first."""
-    if len(unit.shape) != 2 or not _is_of_matrix(side, unit, other):
-        return ()
-    before, _ = _matrices(side, unit)
-    # of several heads
-    beside = [shape for shape in before if shape[1:] != unit.shape[1:]]
-    if not beside or len(beside[0]) < 3:
-        return ()
-    return flattenings(unit.shape, beside[0][:1])[::-1]
-
-
-def _unflattened(side: Side, unit: Unit, other: Unit) -> tuple[Transform, ...]:
-    """Orders of the rows of a layer in front of convolutions, if its output becomes a picture."""
-    if not _is_of_matrix(side, unit, other):
-        return ()
-    _, after = _matrices(side, unit)
-    if not after or len(after[0]) < 3:
-        return ()
-    return flattenings(unit.shape, after[0][:2], axis=0)[:2]
-
-
-def _is_of_matrix(side: Side, unit: Unit, other: Unit) -> bool:
-    """Whether both are the weight, or the bias, of a matrix of equal shape."""
-    matrix = side.tensors.get(join(unit.layer, "weight"))
-    return unit.shape == other.shape and matrix is not None and len(matrix.shape) == 2
 
 
 def _matrices(side: Side, unit: Unit) -> tuple[list[Shape], list[Shape]]:
