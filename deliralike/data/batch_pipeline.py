@@ -103,7 +103,7 @@ class BatchPipeline:
 
 
 def _copy(leaf: Any) -> Any:
-    """Return a copy of an array that can be written to; those of `Cached` cannot."""
+    """Return a copy of an array that can be written to."""
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
         return leaf.copy()
     return leaf

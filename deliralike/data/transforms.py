@@ -150,8 +150,6 @@ class CropByPosNegLabel(TypedSettings):
         spatial_size: The window's size, or one number for all axes.
         pos: The weight of the foreground.
         neg: The weight of the background.
-        image_threshold: The background is taken only where a channel of the picture is above it;
-            everywhere when None.
 
     Shapes:
         ``(..., *size)`` becomes ``(..., *spatial_size)``.
@@ -172,7 +170,6 @@ class CropByPosNegLabel(TypedSettings):
     spatial_size: int | Sequence[int]
     pos: float = 1.0
     neg: float = 1.0
-    image_threshold: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,7 +186,8 @@ class CropByPosNegLabel(TypedSettings):
         window = window_in(shape, self.spatial_size)
         is_foreground = (labels_of(sample) != 0).reshape(-1)
         is_positive = generator.random() < self.pos / (self.pos + self.neg)
-        places = self._places(is_foreground, is_positive, sample)
+        is_wanted = is_foreground if is_positive else ~is_foreground
+        places = np.flatnonzero(is_wanted if is_wanted.any() else ~is_wanted)
         drawn = places[int(generator.integers(len(places)))]
         center = np.unravel_index(drawn, shape)
         cut: list[Any] = [...]
@@ -197,25 +195,6 @@ class CropByPosNegLabel(TypedSettings):
             begin = min(max(int(place) - part // 2, 0), length - part)
             cut.append(slice(begin, begin + part))
         return on_grid(sample, lambda array: array[tuple(cut)])
-
-    def _places(
-        self, is_foreground: np.ndarray, is_positive: bool, sample: Any
-    ) -> np.ndarray:
-        """Return the flat places of the wanted kind; of the other one where there is none."""
-        is_background = ~is_foreground
-        if self.image_threshold is not None:
-            picture = picture_of(sample)
-            is_background &= (picture > self.image_threshold).any(axis=0).reshape(-1)
-        wanted, other = is_foreground, is_background
-        if not is_positive:
-            wanted, other = other, wanted
-        chosen = wanted if wanted.any() else other
-        if not chosen.any():
-            raise BatchError(
-                "there is no voxel to draw a centre from: no label is above 0, and no background "
-                f"is above image_threshold={self.image_threshold!r}"
-            )
-        return np.flatnonzero(chosen)
 
 
 @dataclass(frozen=True)
@@ -226,8 +205,7 @@ class PadTo(TypedSettings):
 
     Args:
         size: The least size along each axis, or one number for all.
-        mode: The mode of `numpy.pad`: ``"constant"``, ``"reflect"``, ``"edge"``, ``"symmetric"``.
-        value: The value of the picture's constant padding.
+        value: The value of the picture's padding.
 
     Example:
         >>> picture, mask = PadTo((4, 2), value=9.0)((np.zeros((1, 1, 3)), np.ones((1, 3), int)))
@@ -236,7 +214,6 @@ class PadTo(TypedSettings):
     """
 
     size: Sizes
-    mode: PaddingMode = "constant"
     value: float = 0.0
 
     def __post_init__(self) -> None:
@@ -254,10 +231,8 @@ class PadTo(TypedSettings):
 
         def padded(array: np.ndarray) -> np.ndarray:
             others = [(0, 0)] * (array.ndim - len(shape))
-            mode: Any = self.mode
-            if mode == "constant" and array.dtype.kind == "f":
-                return np.pad(array, others + widths, mode, constant_values=self.value)
-            return np.pad(array, others + widths, mode)
+            value = self.value if array.dtype.kind == "f" else 0
+            return np.pad(array, others + widths, constant_values=value)
 
         return on_grid(sample, padded)
 
