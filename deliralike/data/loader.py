@@ -318,7 +318,7 @@ class Loader:
         make: Callable[[Any], Any] = self._pipeline
         if self._kind == "process":
             make = KeyedGlobals(make, self.seed)
-        return pool.workers(self._kind, self._workers, make, self._timeout)
+        return pool.Pool(self._kind, self._workers, make, self._timeout)
 
 
 def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
