@@ -214,7 +214,7 @@ class Batches(Loader):
         count = 0
         batches = _pass(self.source, self.seed, epoch)
         if self.stacks:
-            batches = _stacked(_counted(batches), self.batch_size, self.drop_last)
+            batches = _stacked(batches, self.batch_size, self.drop_last)
         for batch in batches:
             count += 1
             if count <= first:
@@ -360,40 +360,33 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
         yield from iterable
 
 
-def _counted(samples: Iterable[Any]) -> Iterator[Any]:
-    """Yield the same samples; an error of the source gets a note with the number of the sample."""
-    count = 0
-    try:
-        for sample in samples:
-            yield sample
-            count += 1
-    except Exception as error:
-        error.add_note(f"while sample {count} was read from the stream")
-        raise
-
-
 def _stacked(samples: Iterator[Any], size: int, drop_last: bool) -> Iterator[Any]:
-    """Yield batches of so many samples."""
-    rows = list(islice(samples, size))
-    while rows:
-        if len(rows) == size or not drop_last:
-            yield collate(rows)
-        rows = list(islice(samples, size))
+    """Yield batches of so many samples; an error of the source names the sample in a note."""
+    count = 0
+    while True:
+        rows = []
+        try:
+            for sample in islice(samples, size):
+                rows.append(sample)
+        except Exception as error:
+            error.add_note(f"while sample {count + len(rows)} was read from the stream")
+            raise
+        if not rows or (drop_last and len(rows) < size):
+            return
+        yield collate(rows)
+        count += size
 
 
 @contextmanager
 def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
     """Give a ``DataLoader`` of PyTorch and its sampler a generator of their own for an epoch."""
     torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
     owners = []
     for each in (source, *_samplers(source)):
         generator = getattr(each, "__dict__", {}).get("generator", "none")
-        if generator is None or isinstance(generator, torch.Generator):
+        if generator is None or isinstance(generator, getattr(torch, "Generator", ())):
             owners.append(each)
-    if not owners:
+    if torch is None or not owners:
         yield
         return
     before = [each.generator for each in owners]

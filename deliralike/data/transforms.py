@@ -17,7 +17,6 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data.keyed_rng import Call, mixes_samples
-from deliralike.data.packages import for_scipy, needed
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.start import Shape
@@ -75,7 +74,11 @@ class Flip(TypedSettings):
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the sample, mirrored or not."""
-        _check_present(self.axes, sample)
+        shape = spatial_shape(sample)
+        if -min(self.axes) > len(shape):
+            raise BatchError(
+                f"there is no spatial axis {min(self.axes)} in a picture of {shape}"
+            )
         axes = tuple(
             axis for axis in self.axes if generator.random() < self.probability
         )
@@ -365,51 +368,6 @@ class Noise(TypedSettings):
         return np.broadcast_to(self.std, 2)
 
 
-@dataclass(frozen=True)
-class Rotate(TypedSettings):
-    """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
-
-    The picture is interpolated linearly, masks take the nearest value; elements from outside are
-    zero. The shape does not change. SciPy is needed.
-
-    Example:
-        >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
-        9.0
-    """
-
-    degrees: float
-    axes: tuple[int, int] = (-2, -1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_axes(self.axes)
-        if not 0 <= self.degrees < np.inf:
-            raise SettingError(
-                f"degrees={self.degrees!r} must be an angle of at least 0"
-            )
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the rotated sample."""
-        images = needed(
-            "scipy.ndimage", package="scipy", extra="data", purpose="rotating"
-        )
-        _check_present(self.axes, sample)
-        angle = generator.uniform(-self.degrees, self.degrees)
-
-        def rotated(array: np.ndarray) -> np.ndarray:
-            is_picture = array.dtype.kind == "f"
-            return images.rotate(
-                for_scipy(array),
-                angle,
-                self.axes,
-                reshape=False,
-                order=1 if is_picture else 0,  # linear, or the nearest value
-                mode="grid-constant",  # "constant" is zero already within half an element
-            )
-
-        return on_grid(sample, rotated)
-
-
 def window_in(shape: Shape, size: Sizes) -> Shape:
     """Return the size of a window along each axis of a picture.
 
@@ -562,12 +520,4 @@ def check_axes(axes: Sequence[int]) -> None:
     if not axes or not are_distinct or max(axes) >= 0:
         raise SettingError(
             f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}"
-        )
-
-
-def _check_present(axes: Sequence[int], sample: Any) -> None:
-    shape = spatial_shape(sample)
-    if -min(axes) > len(shape):
-        raise BatchError(
-            f"there is no spatial axis {min(axes)} in a picture of {shape}"
         )

@@ -1,6 +1,5 @@
 """Windows around voxels drawn from labels: MONAI's windows from the same draws; order; resuming."""
 
-
 import numpy as np
 import pytest
 
