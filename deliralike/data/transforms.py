@@ -132,9 +132,7 @@ class Crop(TypedSettings):
     def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
         if not self.padding:
             return array
-        unpadded = [(0, 0)] * (array.ndim - spatial)
-        widths = unpadded + [(self.padding, self.padding)] * spatial
-        return np.pad(array, widths, mode=self.mode)
+        return _pad(array, [(self.padding, self.padding)] * spatial, mode=self.mode)
 
 
 @dataclass(frozen=True)
@@ -233,9 +231,8 @@ class PadTo(TypedSettings):
             widths.append((missing // 2, missing - missing // 2))
 
         def padded(array: np.ndarray) -> np.ndarray:
-            others = [(0, 0)] * (array.ndim - len(shape))
             value = self.value if array.dtype.kind == "f" else 0
-            return np.pad(array, others + widths, constant_values=value)
+            return _pad(array, widths, constant_values=value)
 
         return on_grid(sample, padded)
 
@@ -366,6 +363,14 @@ class Noise(TypedSettings):
 
     def _bounds(self) -> np.ndarray:
         return np.broadcast_to(self.std, 2)
+
+
+def _pad(
+    array: np.ndarray, widths: Sequence[tuple[int, int]], **options: Any
+) -> np.ndarray:
+    """Return an array padded along its last axes."""
+    others = [(0, 0)] * (array.ndim - len(widths))
+    return np.pad(array, [*others, *widths], **options)
 
 
 def window_in(shape: Shape, size: Sizes) -> Shape:

@@ -222,9 +222,9 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("classes",))
     with _opened(path, request.name) as archive:
         names = archive.files
-        train = _pair(names) or _part(names, TRAIN)
+        train = _pair(names, ("", *TRAIN))
         parts = []
-        for pair in (train, _part(names, HELD_OUT)):
+        for pair in (train, _pair(names, HELD_OUT)):
             if pair is not None:
                 parts.append([_read(request.name, archive, name) for name in pair])
     if train is None:
@@ -282,18 +282,12 @@ def _read(source: str, archive: Any, name: str) -> np.ndarray:
         ) from error
 
 
-def _part(names: Sequence[str], words: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of the inputs and labels of a part, which its words say."""
-    pairs = (_pair(names, word) for word in words)
-    return next((pair for pair in pairs if pair is not None), None)
-
-
-def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
-    """Return the names of inputs and labels among others; those with a word, if it is given."""
-    forms = ("{0}_{1}", "{1}_{0}") if word else ("{0}",)
-    for inputs, labels, form in product(INPUTS, LABELS, forms):
-        of_inputs = form.format(inputs, word)
-        of_labels = form.format(labels, word)
+def _pair(names: Sequence[str], words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of the inputs and labels of a part, which has one of these words."""
+    forms = ("{0}_{1}", "{1}_{0}")
+    for word, inputs, labels, form in product(words, INPUTS, LABELS, forms):
+        of_inputs = form.format(inputs, word).strip("_")
+        of_labels = form.format(labels, word).strip("_")
         if of_inputs in names and of_labels in names:
             return of_inputs, of_labels
     return None

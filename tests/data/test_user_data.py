@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from deliralike import data
-from deliralike.errors import ArgumentError, DeliralikeError, SettingError
+from deliralike.errors import ArgumentError, BatchError, DeliralikeError, SettingError
 
 GENERATOR = np.random.default_rng(5)
 BYTES = GENERATOR.integers(0, 256, (15, 7, 9), dtype=np.uint8)
@@ -589,7 +589,7 @@ def test_rows_with_names():
     np.testing.assert_array_equal(
         dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0]
     )
-    with pytest.raises(SettingError, match=r"samples of a row with \['a', 'b'\]"):
+    with pytest.raises(BatchError, match="the batch has no 'data'"):
         data.as_dataset(([{"a": 1, "b": 2}], rows), "mine")
 
 
