@@ -16,7 +16,7 @@ def command(
         ),
     ] = "resnet8",
     set_: Annotated[
-        Pairs, settings_option("Another value: data=mri-slices, optimizer.lr=0.1.")
+        Pairs, settings_option("Another value: data=photos/, optimizer.lr=0.1.")
     ] = None,
 ) -> None:
     """Print a file of all settings as TOML, with what they do.

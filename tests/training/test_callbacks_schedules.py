@@ -156,7 +156,7 @@ def test_a_schedule_by_name_is_checked_before_the_first_step():
         trainer("torch", schedule="cosin")
     with pytest.raises(UnknownName, match="no metric 'loss': nothing was validated"):
         trainer("torch", [ReduceLROnPlateau()]).fit(samples())
-    stream = data.Batches(lambda: zip(*samples(), strict=True), batch_size=4)
+    stream = data.Batches(lambda: data.Loader(samples(), 4).batches())
     with pytest.raises(
         SettingError, match="'linear' goes over a run, and the data have no length"
     ):

@@ -201,11 +201,12 @@ def test_another_number_of_replicas_goes_on(backend, tmp_path):
 
 def stream(epoch):
     generator = np.random.default_rng(epoch)
-    return ((generator.normal(size=4), np.int64(place % 3)) for place in range(17))
+    rows = generator.normal(size=(17, 4)), np.arange(17) % 3
+    return data.Loader(rows, 4, shuffle=False).batches()
 
 
 LOADERS = {
-    "a stream": lambda: data.Batches(stream, batch_size=4),
+    "a stream": lambda: data.Batches(stream),
     "threads that work ahead": lambda: data.Loader(
         plain_samples(), 4, prefetch=3, workers=2, transform=augmented
     ),
