@@ -37,7 +37,6 @@ from deliralike.backends.chainer.network import (
     set_dtype,
 )
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
-from deliralike.backends.chainer.recomputed import recomputed
 from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
     replicated_networks,
@@ -79,7 +78,6 @@ class ChainerBackend(Backend):
             "threads",
             "mixed float16",
             "kept programs",
-            "checkpointed blocks",
         }
     )
 
@@ -223,8 +221,6 @@ class ChainerBackend(Backend):
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
-
-    recomputed = staticmethod(recomputed)
 
     def cache_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""
