@@ -26,7 +26,6 @@ from deliralike.backends.chainer import (
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
-    GradientAveragingChainerNetwork,
     unwrap_multi_node_optimizer,
 )
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -180,9 +179,6 @@ class ChainerBackend(Backend):
         return module.ChainerMNProcessGroup(timeout=timeout)
 
     distribute = staticmethod(DistributedChainerNetwork.joined)
-
-    def gradient_averaging(self) -> type[GradientAveragingChainerNetwork]:
-        return GradientAveragingChainerNetwork
 
     neutral_layer = staticmethod(neutral_layer)
 

@@ -29,9 +29,7 @@ from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
-    GradientAveragingJaxNetwork,
     JaxProcessGroup,
-    ShardedJaxNetwork,
     SpmdJaxNetwork,
     SpmdJaxOptimizer,
 )
@@ -200,11 +198,6 @@ class JaxBackend(Backend):
         is_spmd = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
         kind = SpmdJaxNetwork if is_spmd else DistributedJaxNetwork
         return kind.joined(network, settings, processes, takes_whole)
-
-    shard = staticmethod(ShardedJaxNetwork.shard)
-
-    def gradient_averaging(self) -> type[GradientAveragingJaxNetwork]:
-        return GradientAveragingJaxNetwork
 
     def optimizer(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import jax
@@ -309,21 +308,6 @@ class SpmdJaxOptimizer(JaxOptimizer):
         """The loss and the gradients of the whole batch; buffers change."""
         function, batch = self.network.in_program(batch, loss_function)
         return super().gradients(function, *batch)
-
-    def run_pre_update_hooks(self, gradients):
-        """Run the pre-update hooks as a program, as within a step.
-
-        The gradients may be sharded over processes.
-        """
-        variables, hooks = self._programs.variables(), tuple(self.pre_update_hooks)
-        if not hooks:
-            return gradients
-        key = ("hooks", id(variables), hooks)
-        program = self._programs.get_or_compile(
-            key, lambda: self._jit(partial(self._run_hooks, variables))
-        )
-        outputs = program(variables.values(), gradients)
-        return {name: outputs[name] for name in gradients}  # JAX sorts dicts
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         return self.network.process_mesh.compile(function, **options)
