@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -262,18 +261,7 @@ class JaxBackend(Backend):
     def blended(
         self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float
     ) -> list[jax.Array]:
-        # one program for all of some devices: a sharded network's buffers are on each process's
-        by_devices = defaultdict(list)
-        for place, average in enumerate(averages):
-            by_devices[frozenset(average.devices())].append(place)
-        blends = list(averages)
-        for places in by_devices.values():
-            chosen = [[each[place] for place in places] for each in (averages, values)]
-            for place, blend in zip(
-                places, mixed_precision.blended(*chosen, weight), strict=True
-            ):
-                blends[place] = blend
-        return blends
+        return mixed_precision.blended(list(averages), list(values), weight)
 
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))
