@@ -192,11 +192,10 @@ class JaxBackend(Backend):
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool,
     ) -> DistributedJaxNetwork:
         is_spmd = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
         kind = SpmdJaxNetwork if is_spmd else DistributedJaxNetwork
-        return kind.joined(network, settings, processes, takes_whole)
+        return kind.joined(network, settings, processes)
 
     def optimizer(
         self,

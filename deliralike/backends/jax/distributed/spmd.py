@@ -69,14 +69,12 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """The outputs of this process's share."""
         network = self.network
         if not network.training:
             return network.without_gradients(network.local_network(*args, **kwargs))
         function, arguments = network.in_program((args, kwargs))
         outputs = network.compute_in_program(function, arguments)
-        if self.state.takes_whole:
-            return outputs
         return network.share_of(outputs, function.rows.sizes)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
@@ -110,10 +108,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
-        joined = super().joined(network, settings, processes, takes_whole)
+        joined = super().joined(network, settings, processes)
         mesh = ProcessMesh(processes, joined.device_name)  # type: ignore[arg-type]
         object.__setattr__(joined, "process_mesh", mesh)
         return joined
@@ -160,19 +157,10 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
 
         The other share has the structure that all processes must agree on.
         """
-        count, rank = 1, 0
-        if self.takes_whole:
-            count, rank = self.processes.count, self.processes.rank
-        shares = split_batch(
-            arguments,
-            [self.device_name] * count,
-            self.settings.dim,
-            spec,
-            self.backend,
-            root=root,
-        ).nests
-        has_samples = rank < len(shares) and not self._process_state.empty_share
-        return shares[min(rank, len(shares) - 1)], has_samples
+        devices = [self.device_name]
+        dim = self.settings.dim
+        share = split_batch(arguments, devices, dim, spec, self.backend, root=root)
+        return share.nests[0], not self._process_state.empty_share
 
     def _dims(
         self, leaves: Sequence[Any], counts: Sequence[int | None]
