@@ -145,7 +145,7 @@ class JaxBackend(Backend):
         if arrays.is_op_by_op():
             return super().program(function, network)
         if isinstance(network, DistributedJaxNetwork) and not network.training:
-            return self.program(function, network.local_network)
+            return self.program(function, network.root)
         return network_program(function, network)
 
     same_trace_only = staticmethod(native_functions.same_trace_only)

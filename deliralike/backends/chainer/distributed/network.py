@@ -42,7 +42,7 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
     state_class = ChainerProcessState
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Return the outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share."""
         outputs = super().call(args, kwargs)
         if current() is not None or not self.state.weighs:
             return outputs

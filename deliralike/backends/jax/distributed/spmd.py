@@ -72,7 +72,7 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         """The outputs of this process's share."""
         network = self.network
         if not network.training:
-            return network.without_gradients(network.local_network(*args, **kwargs))
+            return network.without_gradients(network.root(*args, **kwargs))
         function, arguments = network.in_program((args, kwargs))
         outputs = network.compute_in_program(function, arguments)
         return network.share_of(outputs, function.rows.sizes)
@@ -81,7 +81,7 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
         if not network.training:
-            return network.without_gradients(loss.whole(network.local_network, *batch))
+            return network.without_gradients(loss.whole(network.root, *batch))
         return network.compute_in_program(*network.in_program(batch, loss))
 
 
