@@ -212,11 +212,13 @@ def numbers(values: Sequence[Any]) -> list[float]:
 def host_values(value: Any) -> np.ndarray | None:
     """Return the values as a NumPy array if they are on the host, else None.
 
-    None stands for values that are traced or on a GPU.
+    None stands for values that are traced, on a GPU, or in other processes.
     """
     if isinstance(value, np.ndarray):
         return value
     if not isinstance(value, jax.Array) or is_traced(value):
+        return None
+    if not value.is_fully_addressable:
         return None
     if any(device.platform != "cpu" for device in value.devices()):
         return None

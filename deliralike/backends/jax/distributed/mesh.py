@@ -69,7 +69,7 @@ class ProcessMesh:
         return run
 
     def _to_mesh(self, value: Any) -> Any:
-        if not isinstance(value, jax.Array):
+        if not isinstance(value, jax.Array) or not value.is_fully_addressable:
             return value  # numbers of the host are the same everywhere
         own = arrays.move(value, self.own)
         return jax.make_array_from_single_device_arrays(
