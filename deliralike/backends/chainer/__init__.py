@@ -18,7 +18,6 @@ from deliralike.backends.chainer import (
     arrays,
     dropout,
     iterators,
-    mixed_precision,
     native_functions,
     random,
     unstable,
@@ -75,7 +74,6 @@ class ChainerBackend(Backend):
         {
             "double_backward",
             "threads",
-            "mixed float16",
             "kept programs",
         }
     )
@@ -205,12 +203,6 @@ class ChainerBackend(Backend):
         return optimizer
 
     evaluating = staticmethod(chainer.no_backprop_mode)
-
-    def computing_in(
-        self, precision: str, device: str | None = None
-    ) -> AbstractContextManager[Any]:
-        self.require(f"mixed {precision}")
-        return mixed_precision.computing_in(precision)
 
     def copied(self, array: Any) -> Any:
         return arrays.raw(array).copy()
