@@ -199,6 +199,7 @@ def autocast(
     cast: Callable[[Any, str], Any],
     *,
     dtype: str | None = None,
+    back: bool = False,
 ) -> Callable[..., Any]:
     """Return a function of a backend's vocabulary that casts its arrays for mixed precision.
 
@@ -209,6 +210,7 @@ def autocast(
         cast: Gives an array of float32 or of a shorter type in a type by name, and anything else as
             it is.
         dtype: What the arrays are cast to; the shorter type in force when None.
+        back: Whether the result, or the first of several, is cast to the type of the first array.
     """
 
     @wraps(function)
@@ -219,7 +221,14 @@ def autocast(
         wanted = dtype or precision
         cast_args = [cast(value, wanted) for value in args]
         cast_kwargs = {name: cast(value, wanted) for name, value in kwargs.items()}
-        return function(self, *cast_args, **cast_kwargs)
+        result = function(self, *cast_args, **cast_kwargs)
+        if not back:
+            return result
+        own = next(str(value.dtype) for value in args if hasattr(value, "dtype"))
+        if isinstance(result, tuple):
+            first, *others = result
+            return (cast(first, own), *others)
+        return cast(result, own)
 
     return with_casts
 
