@@ -174,18 +174,9 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
 def zeros(shape: Shape, like: jax.Array) -> jax.Array:
     """Return zeros with the type of `like`, placed as it is.
 
-    Where the shape is another one they are whole on each of its devices. ``jnp.zeros`` would
-    compile a program for each new shape.
+    ``jnp.zeros`` would compile a program for each new shape.
     """
-    value, sharding = np.zeros(shape, like.dtype), like.sharding
-    if tuple(shape) == like.shape or not isinstance(
-        sharding, jax.sharding.NamedSharding
-    ):
-        return put_like(value, like)
-    refuse_fork()
-    return jax.device_put(
-        value, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
-    )
+    return put_like(np.zeros(shape, like.dtype), like)
 
 
 def numpy(array: Any) -> np.ndarray:

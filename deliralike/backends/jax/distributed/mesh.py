@@ -55,7 +55,7 @@ class ProcessMesh:
         """A function as one program over the mesh, with the meaning that it has on whole arrays."""
 
         def with_constraints(*arguments: Any) -> Any:
-            return jax.tree.map(self._on_all, function(*arguments))
+            return lax.with_sharding_constraint(function(*arguments), self.everywhere)
 
         program = arrays.jit(with_constraints, **options)
 
@@ -75,9 +75,6 @@ class ProcessMesh:
         return jax.make_array_from_single_device_arrays(
             value.shape, self.everywhere, [own]
         )
-
-    def _on_all(self, value: Any) -> Any:
-        return lax.with_sharding_constraint(value, self.everywhere)
 
 
 def _of_this_process(value: jax.Array) -> jax.Array:
