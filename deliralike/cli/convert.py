@@ -16,7 +16,7 @@ def command(
         Path,
         typer.Argument(
             help="The file to write; its suffix decides: "
-            ".safetensors, .npz, .pth, .msgpack, .orbax."
+            ".safetensors, .npz, .pth, .msgpack."
         ),
     ],
     model: Annotated[

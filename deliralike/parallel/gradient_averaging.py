@@ -106,9 +106,6 @@ class GradientAveragingNetwork(ABC):
         dtype = str(self._slots[name].value.dtype)
         return self.network.backend.array(average, dtype, self.network.device_name)
 
-    def bind(self, optimizer: AbstractOptimizer) -> None:
-        """Prepare for the steps of an optimizer."""
-
     # Rounds: each gradient is sent once in a round
     # ------------------------------------------------------------
 

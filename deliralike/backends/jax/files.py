@@ -1,4 +1,4 @@
-"""The weight files of flax: msgpack, and the folders of Orbax, which comes with flax.
+"""The weight files of flax: msgpack, and for reading the folders of Orbax, which comes with flax.
 
 Both hold nothing that is executed.
 """
@@ -39,9 +39,6 @@ _OF_TRAINING = (
     "config",
 )
 _RNG_KEYS = "rngs"  # where nnx keeps the keys of dropout, which are no weights
-_LISTING_FILE = (
-    "deliralike.json"  # in a folder of ours; Orbax reads the files that it knows
-)
 _TEXTS = (
     *range(0xA0, 0xC0),
     0xD9,
@@ -65,7 +62,7 @@ def read(path: Path) -> mark.FileStates:
         WeightFileError: There is something else than arrays in nested dicts in it.
     """
     if path.is_dir():
-        tree, listing = _read_orbax(path), _read_listing(path)
+        tree, listing = _read_orbax(path), None
     else:
         packed = path.read_bytes()
         tree = serialization.msgpack_restore(packed)
@@ -83,24 +80,14 @@ def read(path: Path) -> mark.FileStates:
 
 
 def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
-    """Write a state in flax's names and layouts.
-
-    The result is one file, or a folder of Orbax where the name is that of a folder.
-    """
+    """Write a state in flax's names and layouts, as one file of msgpack."""
     try:
         tree, places = trees.channels_last(state)
     except ValueError as error:
         raise WeightFileError(
             f"flax's nested names cannot hold these weights: {error}"
         ) from None
-    has_temporary_name = path.name.split(".")[-3:-2] == ["orbax"]
-    if path.suffix == ".orbax" or has_temporary_name:
-        path.unlink(missing_ok=True)
-        with _quiet(), _checkpointer() as checkpointer:
-            checkpointer.save(path.absolute(), tree)
-        (path / _LISTING_FILE).write_text(mark.listing(places))
-    else:
-        _write_msgpack(path, tree, mark.listing(places))
+    _write_msgpack(path, tree, mark.listing(places))
 
 
 def _write_msgpack(path: Path, tree: dict[str, Any], listing: str) -> None:
@@ -130,19 +117,6 @@ def _first_value(packed: bytes) -> Any:
     if kind not in _TEXTS:
         return None
     return unpacker.unpack()
-
-
-def _read_listing(path: Path) -> str | None:
-    """The listing in a folder that we wrote; None where there is none."""
-    file = path / _LISTING_FILE
-    if not file.is_file():
-        return None
-    text = file.read_text(errors="replace")
-    if mark.places_in(text) is None:
-        raise WeightFileError(
-            f"{file} is damaged, and with it the names of the weights: copy the whole folder again"
-        )
-    return text
 
 
 def _own_state(

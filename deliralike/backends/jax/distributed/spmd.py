@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import jax
@@ -73,7 +72,7 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         """The outputs of this process's share."""
         network = self.network
         if not network.training:
-            return network.without_gradients(network.local_network(*args, **kwargs))
+            return network.without_gradients(network.root(*args, **kwargs))
         function, arguments = network.in_program((args, kwargs))
         outputs = network.compute_in_program(function, arguments)
         return network.share_of(outputs, function.rows.sizes)
@@ -82,7 +81,7 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
         if not network.training:
-            return network.without_gradients(loss.whole(network.local_network, *batch))
+            return network.without_gradients(loss.whole(network.root, *batch))
         return network.compute_in_program(*network.in_program(batch, loss))
 
 
@@ -288,21 +287,6 @@ class SpmdJaxOptimizer(JaxOptimizer):
         """The loss and the gradients of the whole batch; buffers change."""
         function, batch = self.network.in_program(batch, loss_function)
         return super().gradients(function, *batch)
-
-    def run_pre_update_hooks(self, gradients):
-        """Run the pre-update hooks as a program, as within a step.
-
-        The gradients may be sharded over processes.
-        """
-        variables, hooks = self._programs.variables(), tuple(self.pre_update_hooks)
-        if not hooks:
-            return gradients
-        key = ("hooks", id(variables), hooks)
-        program = self._programs.get_or_compile(
-            key, lambda: self._jit(partial(self._run_hooks, variables))
-        )
-        outputs = program(variables.values(), gradients)
-        return {name: outputs[name] for name in gradients}  # JAX sorts dicts
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         return self.network.process_mesh.compile(function, **options)
