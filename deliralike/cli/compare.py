@@ -77,7 +77,7 @@ def command(
     begin = time.perf_counter()
     from deliralike import own_code, zoo
     from deliralike.cli.console import console, is_piped, progress
-    from deliralike.cli.options import key_values, limit_threads
+    from deliralike.cli.options import key_values, limit_threads, loaded_backends
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
@@ -90,7 +90,7 @@ def command(
     usual = QUICK if quick else LEVELS
     wanted = tuple(levels.split(",")) if levels else usual
     settings = key_values(set_ or (), "--set")
-    names = _backends(backends)
+    names = loaded_backends(backends)
     if candidate is None:
         called_with: dict[str, Any] = {}
         if own_code.is_name(name):  # the others get ports, of which this is the proof
@@ -154,17 +154,6 @@ def _show(
     done: float,
 ) -> None:
     show(f"{backend}: {words}", (number + done) / count)
-
-
-def _backends(text: str | None) -> list[str]:
-    from deliralike import backends
-    from deliralike.cli.options import backend_names
-
-    names = backend_names(text) or list(backends.known())[:1]
-    for name in names:
-        # One that is unknown or missing is an error.
-        backends.get(name)
-    return names
 
 
 def _probe(

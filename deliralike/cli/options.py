@@ -58,6 +58,20 @@ def backend_names(text: str | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def loaded_backends(text: str | None) -> list[str]:
+    """Return the backends of ``--backends`` after they are loaded.
+
+    Raises:
+        BackendUnavailable: One is unknown or missing, or there is none at all.
+    """
+    from deliralike import backends
+
+    names = backend_names(text) or list(backends.known())[:1]
+    for name in names:
+        backends.get(name)
+    return names
+
+
 def limit_threads(count: int | None) -> AbstractContextManager[Any]:
     """Limit the number of BLAS and OpenMP threads of all libraries loaded so far.
 

@@ -12,7 +12,7 @@ import numpy as np
 from deliralike import nest
 from deliralike.data.transforms import check_axes
 from deliralike.errors import BatchError, SettingError
-from deliralike.inference.predictor import Predictor, pictures, predictor_of
+from deliralike.inference.predictor import pictures, predictor_of
 
 Arrays = Callable[[np.ndarray], np.ndarray]
 
@@ -41,18 +41,15 @@ def augmented_inference(
     views: Iterable[View],
     *,
     inferer: Callable[[Any, Any], Any] | None = None,
-    activation: Arrays | None = None,
 ) -> Augmented:
     """Return the mean and the spread of a network's outputs for several views of its inputs.
 
     Args:
         inputs: A NumPy array or one of the framework's; or a tuple, for a network of several.
         predictor: A network of any backend, written once or native, or a function of NumPy arrays.
-        views: Pairs of a transform of inputs and the inverse for outputs: `flips`, `rotations`,
-            `combined`, or your own.
+        views: Pairs of a transform of inputs and the inverse for outputs: `flips`, or your own.
         inferer: What computes the outputs from inputs and network, such as a
             `SlidingWindowInferer`.
-        activation: A function of the outputs before they are averaged, such as a softmax.
 
     Shapes:
         Inputs ``(samples, channels, *size)``. Outputs with as many axes, of any resolution, and
@@ -74,13 +71,14 @@ def augmented_inference(
         ([[[[2.0, 1.0, 0.0], [5.0, 4.0, 3.0]]]], 0.0)
     """
     arrays = pictures(inputs, predictor)
-    compute = _computed_by(predictor, inferer)
+    if inferer is None:
+        compute = predictor_of(predictor)
+    else:
+        compute = lambda *inputs: inferer(inputs, predictor)  # noqa: E731
     spread = Spread()
     for view in views:
         turned = [np.ascontiguousarray(view.transform(array)) for array in arrays]
         outputs = compute(*turned)
-        if activation is not None:
-            outputs = nest.map(activation, outputs)
         spread.add(nest.map(partial(_turned_back, view, turned[0].shape), outputs))
     return spread.result()
 
@@ -101,28 +99,6 @@ def flips(axes: Sequence[int]) -> list[View]:
         for chosen in itertools.combinations(axes, count):
             views.append(_flip(chosen))
     return views
-
-
-def rotations(axes: tuple[int, int] = (-2, -1)) -> list[View]:
-    """Return the four views that turn the plane of two axes by multiples of 90 degrees.
-
-    Example:
-        >>> quarter = rotations()[1]
-        >>> quarter.transform(np.zeros((1, 1, 2, 3))).shape
-        (1, 1, 3, 2)
-    """
-    check_axes(axes)
-    return [_rotation(turns, axes) for turns in range(4)]
-
-
-def combined(first: Iterable[View], second: Iterable[View]) -> list[View]:
-    """Return each of the first views followed by each of the second.
-
-    Example:
-        >>> len(combined(flips((-1,)), rotations()))
-        8
-    """
-    return [_joined(one, other) for one, other in itertools.product(first, second)]
 
 
 class Spread:
@@ -178,36 +154,8 @@ def _turned_back(view: View, shape: tuple[int, ...], output: np.ndarray) -> np.n
     return output
 
 
-def _computed_by(
-    predictor: Any, inferer: Callable[[Any, Any], Any] | None
-) -> Predictor:
-    if inferer is None:
-        return predictor_of(predictor)
-    return lambda *inputs: inferer(inputs, predictor)
-
-
 def _flip(axes: tuple[int, ...]) -> View:
     def mirrored(array: np.ndarray) -> np.ndarray:
         return np.flip(array, axes)
 
     return View(mirrored, mirrored)
-
-
-def _rotation(turns: int, axes: tuple[int, int]) -> View:
-    def turned(array: np.ndarray) -> np.ndarray:
-        return np.rot90(array, turns, axes)
-
-    def turned_back(array: np.ndarray) -> np.ndarray:
-        return np.rot90(array, -turns, axes)
-
-    return View(turned, turned_back)
-
-
-def _joined(first: View, second: View) -> View:
-    def transform(array: np.ndarray) -> np.ndarray:
-        return second.transform(first.transform(array))
-
-    def inverse(array: np.ndarray) -> np.ndarray:
-        return first.inverse(second.inverse(array))
-
-    return View(transform, inverse)

@@ -8,17 +8,15 @@ from deliralike.inference import (
     SlidingWindowInferer,
     View,
     augmented_inference,
-    combined,
     flips,
-    rotations,
 )
 from tests.inference.test_sliding_window import BACKENDS, network, picture
 
+QUARTER = View(lambda x: np.rot90(x, 1, (-2, -1)), lambda y: np.rot90(y, -1, (-2, -1)))
 VIEWS = {
     "flips": (flips((-1, -2)), 4),
     "flips of a volume": (flips((-3, -2, -1)), 8),
-    "rotations": (rotations(), 4),
-    "both": (combined(flips((-1,)), rotations()), 8),
+    "own rotation": ([QUARTER], 1),
     "own": ([View(lambda x: x + 3.0, lambda y: y - 3.0)], 1),
 }
 
@@ -36,7 +34,7 @@ def test_each_inverse_undoes_its_transform_and_all_views_differ(case):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_mean_and_spread_are_those_of_the_outputs_of_all_views(backend):
     net, inputs = network(backend), picture(7, 5)
-    views = combined(flips((-1,)), rotations())
+    views = [*flips((-1,)), QUARTER]
     found = augmented_inference(inputs, net, views)
     outputs = []
     reference = network("torch").eval()
@@ -49,15 +47,14 @@ def test_mean_and_spread_are_those_of_the_outputs_of_all_views(backend):
     assert net.training
 
 
-def test_windows_and_an_activation_work_within_views():
+def test_windows_work_within_views():
     inputs, net = picture(9, 7), network("torch")
     inferer = SlidingWindowInferer((5, 5), 4, mode="gaussian")
     found = augmented_inference(
         inputs,
         net,
         flips((-1,)),
-        inferer=inferer,
-        activation=lambda y: {"squared": y**2}["squared"],
+        inferer=lambda x, network: inferer(x, network) ** 2,
     )
     straight = inferer(inputs, net) ** 2
     mirrored = inferer(inputs[..., ::-1].copy(), net)[..., ::-1] ** 2
@@ -69,8 +66,7 @@ def test_views_that_make_no_sense_are_refused():
         augmented_inference(picture(4, 4), lambda x: x, [])
     with pytest.raises(SettingError, match=r"each named once; not \(-1, -1\)"):
         flips((-1, -1))
-    quarter = rotations()[1]
-    wrong = View(quarter.transform, lambda y: y)
+    wrong = View(QUARTER.transform, lambda y: y)
     with pytest.raises(BatchError, match="does the inverse undo its transform"):
         augmented_inference(picture(4, 5), lambda x: x, [*flips((-1,)), wrong])
 
@@ -85,8 +81,8 @@ def scores(inputs):
 
 @pytest.mark.parametrize(
     "views",
-    [flips((-1,)), flips((-2,)), flips((-1, -2)), rotations()],
-    ids=["columns", "rows", "both", "quarter turns"],
+    [flips((-1,)), flips((-2,)), flips((-1, -2)), [QUARTER]],
+    ids=["columns", "rows", "both", "a quarter turn"],
 )
 def test_scores_of_classes_are_averaged_as_they_are(views):
     inputs = picture(5, 5, samples=3)  # as many samples as classes, and a square
@@ -98,7 +94,7 @@ def test_scores_of_classes_are_averaged_as_they_are(views):
 
 def test_of_several_outputs_those_with_places_are_turned_back():
     inputs = picture(5, 5, samples=3)
-    views = combined(flips((-1,)), rotations())
+    views = [*flips((-1,)), QUARTER]
     outputs = lambda x: {"map": x[:, :1], "classes": x[:, 0] > 0, "score": scores(x)}  # noqa: E731
     found = augmented_inference(inputs, outputs, views)
     np.testing.assert_array_equal(found.mean["map"].round(12), inputs[:, :1].round(12))
