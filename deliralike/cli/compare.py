@@ -65,9 +65,6 @@ def command(
             help="A file for the report: .html, .md, .json or .txt; may be given again."
         ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of the linear algebra.", min=1)
-    ] = None,
 ) -> None:
     """Prove that a network is the same everywhere, or name the first difference and its cause.
 
@@ -77,7 +74,7 @@ def command(
     begin = time.perf_counter()
     from deliralike import own_code, zoo
     from deliralike.cli.console import console, is_piped, progress
-    from deliralike.cli.options import key_values, limit_threads, loaded_backends
+    from deliralike.cli.options import key_values, loaded_backends
     from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
@@ -117,7 +114,7 @@ def command(
     )
     others = networks[1:] or networks  # one alone is compared with itself
     proofs = []
-    with limit_threads(threads), progress() as show:
+    with progress() as show:
         for number, network in enumerate(others):
             is_same_class = candidate is None
             proof = compare(

@@ -80,12 +80,13 @@ def command(
 
 def _trained(digits: Any, names: list[str], folder: Path) -> dict[str, RunResult]:
     """Return a run on each backend; layers this small gain nothing from a second thread."""
-    from deliralike.cli.options import limit_threads
+    from threadpoolctl import threadpool_limits
+
     from deliralike.training import ProgressBar
     from deliralike.training.callbacks.progress import bars
 
     results = {}
-    with limit_threads(1), bars() as progress:
+    with threadpool_limits(1), bars() as progress:
         for name in names:
             bar = ProgressBar(name, progress=progress)
             run = digits.with_(backend=name)

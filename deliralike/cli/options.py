@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import typer
@@ -70,17 +69,6 @@ def loaded_backends(text: str | None) -> list[str]:
     for name in names:
         backends.get(name)
     return names
-
-
-def limit_threads(count: int | None) -> AbstractContextManager[Any]:
-    """Limit the number of BLAS and OpenMP threads of all libraries loaded so far.
-
-    None leaves the number to the libraries. Two pools of as many threads as there are cores, on
-    cores that others use too, make small layers ten times slower.
-    """
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(count)
 
 
 def _literal(text: str) -> Any:

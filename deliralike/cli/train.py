@@ -32,12 +32,6 @@ def command(
             help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="What a folder is for: classification or segmentation. (default: guessed)"
-        ),
-    ] = None,
     target: Annotated[
         str | None,
         typer.Option(
@@ -90,9 +84,6 @@ def command(
         int | None,
         typer.Option(min=2, help="Cross-validation: so many runs, and a summary."),
     ] = None,
-    fold: Annotated[
-        int | None, typer.Option(min=1, help="Only this one of the folds.")
-    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="So many runs, with seeds from --seed on, and means."),
@@ -111,27 +102,11 @@ def command(
         float | None,
         typer.Option(help="The learning rate. (default: depends on the optimizer)"),
     ] = None,
-    optimizer_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8."
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, float64 … (default: float32)")
-    ] = None,
     device: Annotated[
         list[str] | None,
         typer.Option(
             help="A device of the backend; several for replicas, or for the processes of a node. "
             "(default: its first)"
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="For BLAS and OpenMP. (default: as many as the libraries choose)",
         ),
     ] = None,
     set_: Annotated[
@@ -160,25 +135,20 @@ def command(
 
     options = {
         "data": data,
-        "data_settings.task": task,
         "data_settings.target": target,
         "backend": backend,
         "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
         "folds": folds,
-        "fold": fold,
         "optimizer": optimizer,
         "optimizer_settings.lr": lr,
-        "dtype": dtype,
         "devices": device,
     }
     changes: dict[str, Any] = {}
     for key, value in options.items():
         if value is not None:
             changes[key] = value
-    for key, value in key_values(optimizer_set or (), "--optimizer-set").items():
-        changes[f"optimizer_settings.{key}"] = value
     changes |= spread(key_values(set_ or (), "--set"))
     if (source is None) == (resume is None):
         raise SettingError(
@@ -200,12 +170,7 @@ def command(
                 "--resume away"
             )
         train = partial(
-            run,
-            resume=None,
-            threads=threads,
-            if_there=True,
-            accept=accept or (),
-            proof=proof,
+            run, resume=None, if_there=True, accept=accept or (), proof=proof
         )
         _sweep(source, changes, grid or (), seeds, out, train)
         return
@@ -214,14 +179,13 @@ def command(
     else:
         experiment = _from_folder(Path(resume or ""), changes)
     experiment.processes = join()
-    run(experiment, out, resume, threads, continue_ or again > 0, accept or (), proof)
+    run(experiment, out, resume, continue_ or again > 0, accept or (), proof)
 
 
 def run(
     experiment: "Experiment",
     out: Path | None,
     resume: Path | None,
-    threads: int | None = None,
     if_there: bool = False,
     accept: Sequence[str] = (),
     proof: bool = True,
@@ -233,8 +197,6 @@ def run(
         accept: The settings that may differ from those of a resumed run.
         proof: Prove the port of a class of another framework.
     """
-    from deliralike.cli.options import limit_threads
-
     settings = experiment.settings
     if settings.folds is not None and experiment.processes.count > 1:
         raise SettingError(
@@ -244,17 +206,16 @@ def run(
         raise SettingError(
             "--accept is for one run: folds that shall go on are those of the same settings"
         )
-    with limit_threads(threads):
-        if settings.folds is None:
-            _train_run(
-                experiment, resume or out, resume is not None, if_there, accept, proof
-            )
-        elif settings.fold is None:
-            _all_folds(experiment, resume or out)
-        elif resume is not None:
-            _train_run(experiment, resume, True)
-        else:
-            _train_fold(experiment, out)
+    if settings.folds is None:
+        _train_run(
+            experiment, resume or out, resume is not None, if_there, accept, proof
+        )
+    elif settings.fold is None:
+        _all_folds(experiment, resume or out)
+    elif resume is not None:
+        _train_run(experiment, resume, True)
+    else:
+        _train_fold(experiment, out)
 
 
 def _sweep(

@@ -314,7 +314,7 @@ MISTAKES = [
     ("train mlp --set depth", "SettingError: --set 'depth': wanted key=value"),
     ("train mlp --set in_features=65", "ShapeError:"),
     (
-        "train mlp --dtype float12",
+        "train mlp --set dtype=float12",
         "DtypeError: backend 'torch' cannot compute in 'float12'",
     ),
     (
@@ -326,7 +326,7 @@ MISTAKES = [
         "UnknownName: optimizer='sdg' is unknown. Did you mean 'sgd'?",
     ),
     (
-        "train mlp --optimizer-set mu=1",
+        "train mlp --set optimizer.mu=1",
         "ArgumentError: optimizer_settings: optimizer 'sgd' has no setting 'mu'",
     ),
     ("train mlp --out .", "SettingError: '.' exists already and is left as it is"),

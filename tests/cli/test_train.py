@@ -202,7 +202,7 @@ def test_folds_end_with_a_table_and_are_not_repeated(place):
 
 
 def test_a_fold_alone_goes_to_its_place_among_the_others(place):
-    run("train", "settings.toml", "--folds", 3, "--fold", 2, "--out", "folds")
+    run("train", "settings.toml", "--folds", 3, "--set", "fold=2", "--out", "folds")
     assert sorted(os.listdir("folds")) == ["fold-2", "settings.toml"]
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
     assert printed.count("finished already: folds/fold-2") == 1
@@ -314,7 +314,7 @@ MISTAKES = [
     ),
     ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
     (
-        "train settings.toml --fold 2",
+        "train settings.toml --set fold=2",
         "SettingError: settings.toml: fold=2 needs folds to be set",
     ),
     (

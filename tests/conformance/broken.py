@@ -869,8 +869,6 @@ RULES = [
     "radam",
     "nadam",
     "adamax",
-    "rprop",
-    "asgd",
     "adafactor",
     "muon",
 ]
