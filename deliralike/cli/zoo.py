@@ -7,8 +7,6 @@ import typer
 
 from deliralike.cli.options import Pairs, settings_option
 
-_WIDE = 120  # the columns of a terminal in which tables show everything
-
 
 def command(
     name: Annotated[
@@ -83,7 +81,7 @@ def command(
 
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import console, say, show_table
+    from deliralike.cli.console import say, show_table
     from deliralike.zoo import table
     from deliralike.zoo.summary import described
 
@@ -95,18 +93,16 @@ def _list(names: tuple[str, ...]) -> None:
         dims = ", ".join(map(str, row.dims))
         rows.append((name, f"{row.parameters:,}", shapes, row.task, dims))
     columns = ["network", "parameters", "input", "task", "axes"]
-    legend = "Shapes of one sample, channels first"
-    if console().width < _WIDE:
-        columns.remove("axes")
-    else:
-        legend += "; axes: numbers of spatial axes"
-    show_table(columns, [row[: len(columns)] for row in rows], right=["parameters"])
-    say(f"{legend}. More: deliralike zoo NAME")
+    show_table(columns, rows, right=["parameters"])
+    say(
+        "Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike "
+        "zoo NAME"
+    )
 
 
 def _weights(name: str) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import console, say, show_table
+    from deliralike.cli.console import say, show_table
 
     if not set(name) & set("*?["):
         zoo.find(name)  # names the nearest if there is none
@@ -118,9 +114,6 @@ def _weights(name: str) -> None:
     rows = [dict(zip(columns, row, strict=True)) for row in table.rows()]
     if len(table.names) == sum(row["architecture"] == name for row in rows):
         columns.remove("architecture")
-    if console().width < _WIDE:
-        columns.remove("preprocessing")
-        say(f"The preprocessing is shown in a terminal of at least {_WIDE} columns.")
     cells = [[row[column] for column in columns] for row in rows]
     show_table(columns, cells, right=["classes", "size"])
     say(
