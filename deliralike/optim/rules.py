@@ -14,10 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from typing import Any, ClassVar
-
-import numpy as np
 
 from deliralike.errors import (
     ArgumentError,
@@ -320,80 +317,6 @@ class RAdam(Moments):
         adaptive = scalars["adaptive"]
         divisor = adaptive * (new["exp_avg_sq"] ** 0.5 + self.eps) + (1.0 - adaptive)
         return p - scalars["step_size"] * new["exp_avg"] / divisor, new
-
-
-@dataclass(frozen=True, kw_only=True)
-class NAdam(Moments):
-    """NAdam: Adam with Nesterov's momentum, of which more comes with each step.
-
-    The momentum of step t is ``mu_t = beta1 * (1 - 0.96**(t * momentum_decay) / 2)``, and with
-    ``M_t`` the product of all of them up to it ``p -= lr * (mu_{t+1} / (1 - M_{t+1}) * m + (1 -
-    mu_t) / (1 - M_t) * g) / (sqrt(v / (1 - beta2**t)) + eps)``. Source: Dozat 2016; PyTorch, which
-    keeps ``M_t`` in single precision.
-
-    Attributes:
-        decoupled_weight_decay: As of `RAdam`.
-    """
-
-    momentum_decay: float = 4e-3
-    decoupled_weight_decay: bool = False
-
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the learning rates of the mean and of the gradient, and the scale of the root."""
-        now = _momentum(*self._schedule, step)
-        later = _momentum(*self._schedule, step + 1)
-        product = _product(*self._schedule, step)
-        return {
-            "lr": self.lr,
-            "of_gradient": self.lr * (1.0 - now) / (1.0 - product),
-            "of_mean": self.lr * later / (1.0 - product * later),
-            "scale": super().scalars(step)["scale"],
-        }
-
-    @property
-    def _schedule(self) -> tuple[float, float]:
-        return self.betas[0], self.momentum_decay
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        new = self._moved(g, state)
-        ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
-        return p - ahead / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps), new
-
-
-def _momentum(beta: float, decay: float, step: Any) -> Any:
-    return beta * (1.0 - 0.5 * 0.96 ** (step * decay))
-
-
-@lru_cache(maxsize=16)  # all parameters ask for that of the same step
-def _product(beta: float, decay: float, step: int) -> float:
-    """Return the product of the momenta up to a step; 0 where 1 less it is 1."""
-    if beta**step < 1e-17:
-        return 0.0
-    return float(np.prod(_momentum(beta, decay, np.arange(1.0, step + 1.0))))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adamax(Moments):
-    """Adamax: Adam with the largest gradient, which fades, in place of the mean of squares.
-
-    ``u = max(beta2 * u, |g| + eps); p -= lr / (1 - beta1**t) * m / u``; `weight_decay` is added to
-    the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 2; PyTorch, for `eps`.
-    """
-
-    _slots = ("exp_avg", "exp_inf")
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        beta1, beta2 = self.betas
-        mean = _mean(beta1, state["exp_avg"], g)
-        largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
-        step_size = scalars["lr"] / scalars["first"]
-        return p - step_size * mean / largest, {"exp_avg": mean, "exp_inf": largest}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -717,8 +640,6 @@ RULES: dict[str, type[Rule]] = {
     "lion": Lion,
     "lamb": LAMB,
     "radam": RAdam,
-    "nadam": NAdam,
-    "adamax": Adamax,
     "adafactor": Adafactor,
     "muon": Muon,
 }

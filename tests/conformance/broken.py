@@ -867,8 +867,6 @@ RULES = [
     "lion",
     "lamb",
     "radam",
-    "nadam",
-    "adamax",
     "adafactor",
     "muon",
 ]
