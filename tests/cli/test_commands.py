@@ -64,7 +64,8 @@ def demo(tmp_path_factory):
     folder, few = tmp_path_factory.mktemp("demo") / "tiny", some_digits()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(data, "load", {"digits": few}.__getitem__)
-        result = run("demo", "--epochs", 1, "--out", folder)
+        wide = {"COLUMNS": "200"}
+        result = run("demo", "--epochs", 1, "--out", folder, env=wide)
     return result.stdout, folder
 
 
