@@ -110,26 +110,22 @@ def html_table(
         >>> html_table(["name"], [("<b>",)]).partition("<tbody>")[2]
         '<tr><td style="text-align: left">&lt;b&gt;</td></tr></tbody></table>'
     """
-    styles = []
-    for name in columns:  # notebooks have rules of their own for cells without one
-        side = "right" if name in right else "left"
-        styles.append(f' style="text-align: {side}"')
-    head = []
-    for name, style in zip(columns, styles, strict=True):
-        head.append(f'<th scope="col"{style}>{escape(name)}</th>')
-    body = []
-    for row in rows:
-        cells = []
-        for cell, style in zip(row, styles, strict=True):
-            cells.append(f"<td{style}>{escape(str(cell))}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
+    # Notebooks have rules of their own for cells without a style.
+    sides = ["right" if name in right else "left" for name in columns]
+    body = "".join(_html_row("td", row, sides) for row in rows)
+    head = _html_row('th scope="col"', columns, sides)
     title = ""
     if caption:
         title = f'<caption style="text-align: left">{escape(caption)}</caption>'
-    return (
-        f"<table>{title}<thead><tr>{''.join(head)}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table>"
-    )
+    return f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
+    texts = []
+    for cell, side in zip(cells, sides, strict=True):
+        text = escape(str(cell))
+        texts.append(f'<{tag} style="text-align: {side}">{text}</{tag[:2]}>')
+    return f"<tr>{''.join(texts)}</tr>"
 
 
 def columns_that_fit(

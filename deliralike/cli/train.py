@@ -413,17 +413,13 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
 
 
 def _show_folds(result: "FoldsResult") -> None:
-    from deliralike.cli.console import figure_text, say, show_table
+    from deliralike.cli.console import figure_text, say
     from deliralike.training.experiment.folder import SUMMARY
 
-    folds = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
-    columns = [[*folds, "mean", "95 % interval, from", "to"]]
     for name, interval in result.metrics.items():
-        values = [run.metrics[name] for run in result.runs]
-        values += [interval.mean, interval.low, interval.high]
-        columns.append([figure_text(name, value) for value in values])
-    names = list(result.metrics)
-    show_table(["held-out", *names], zip(*columns, strict=True), right=names)
+        numbers = (interval.mean, interval.low, interval.high)
+        mean, low, high = [figure_text(name, number) for number in numbers]
+        say(f"held-out {name}: mean {mean}, 95 % interval from {low} to {high}")
     say(
         f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict "
         f"{result.runs[0].folder}"

@@ -119,17 +119,12 @@ class AbstractOptimizer(ABC):
 
     def __repr__(self) -> str:
         """Return the rule with its settings, and the number of updates."""
-        rule = self.settings().get("class", "native rule")
-        parts = [f"{rule}(lr={known_lr(self)})"]
-        if self.groups is not None:
-            parts = [repr(self.groups.rules[0])]
-            for pattern, place in zip(
-                self.groups.patterns, self.groups.places, strict=True
-            ):
-                parts.append(f"{pattern!r}: {self.groups.rules[place]!r}")
-        if self.pattern is not None:
-            parts.append(f"parameters={self.pattern!r}")
-        return f"{type(self).__name__}({', '.join(parts)}, steps={self.steps})"
+        if self.groups is None:
+            kind = self.settings().get("class", "native rule")
+            rule = f"{kind}(lr={known_lr(self)})"
+        else:
+            rule = repr(self.groups.rules[0])
+        return f"{type(self).__name__}({rule}, steps={self.steps})"
 
     def holds(self) -> list[str]:
         """Return the names of the parameters that its updates may change.

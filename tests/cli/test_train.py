@@ -178,22 +178,8 @@ def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
 # -----------------------------------------------------------------------------
 
 
-def test_folds_end_with_a_table_and_are_not_repeated(place):
+def test_folds_end_with_their_means_and_are_not_repeated(place):
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
-    rows = [
-        line.split()
-        for line in printed.splitlines()
-        if line.startswith(" ") and line.strip()
-    ]
-    assert [row[0] for row in rows if row[0].isalnum()] == [
-        "fold",
-        "fold",
-        "fold",
-        "mean",
-        "95",
-        "to",
-    ]
-    assert rows[0] == ["held-out", "accuracy", "loss"]
     means = json.loads((place / "folds" / "summary.json").read_text())["metrics"]
     assert f"{means['accuracy']['mean']:.2%}" in printed
     again = run("train", "--resume", "folds").stdout

@@ -16,7 +16,7 @@ from deliralike.parallel.averaging.asynchronous import (
     AsynchronousAverages,
     trained_slots,
 )
-from deliralike.parallel.averaging.daso import BLOCKING, Plan
+from deliralike.parallel.averaging.daso import Plan
 from deliralike.parallel.processes.topology import Nodes
 
 # The type of each argument, and its least value.
@@ -49,7 +49,7 @@ class DASO:
             last batch, which heat's own code wants, is accepted as well: all batches are counted in
             the first epoch.
         comm, nodes: The communicator of all processes, and its topology.
-        verbose: Whether `print0` prints.
+        verbose: Whether the first process prints the loss and the pace after each epoch.
         averages: The averages in progress; None before the optimizer has a network.
     """
 
@@ -159,33 +159,6 @@ class DASO:
         """The network."""
         return self._active().network
 
-    @property
-    def epoch(self) -> int:
-        """The coming epoch, from 0."""
-        return self._active().state.epoch
-
-    @property
-    def current_batch(self) -> int:
-        """The coming batch, from 0."""
-        return self._active().state.batch
-
-    @property
-    def global_skip(self) -> int:
-        """The number of batches between two messages between nodes; 0 for blocking averages."""
-        pace = self._active().state.pace
-        return 0 if pace == BLOCKING else pace.between
-
-    @property
-    def batches_to_wait(self) -> int:
-        """The number of batches from a message to its merge; 0 for blocking averages."""
-        return self._active().state.pace.wait
-
-    @property
-    def local_skip(self) -> int:
-        """The number of batches between averages within nodes; 0 for blocking averages."""
-        pace = self._active().state.pace
-        return 0 if pace == BLOCKING else pace.local
-
     # Steps
     # ------------------------------------------------------------
 
@@ -251,20 +224,10 @@ class DASO:
         averages = self._active()
         averages.batches = self.last_batch
         mean = averages.end_epoch(averages.network.backend.number(loss))
-        self.print0(
-            f"epoch {self.epoch}: loss {mean:.4f}, global skips {self.global_skip}, local skips "
-            f"{self.local_skip}, batches to wait {self.batches_to_wait}"
-        )
-
-    def print0(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first process, if `verbose` is set."""
         if self.verbose and self.nodes.processes.is_root:
-            print(*args, **kwargs)
-
-    def reset(self) -> None:
-        """Start the run anew, with parameters and the local optimizer as they are."""
-        self._active().reset()
-        self.zero_grad()
+            print(
+                f"epoch {averages.state.epoch}: loss {mean:.4f}, {averages.state.pace}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of this process's run.
