@@ -17,7 +17,6 @@ from deliralike.cli import (
     compare,
     conformance,
     convert,
-    demo,
     launch,
     port,
     predict,
@@ -134,7 +133,6 @@ def common(
 
 
 for _module in (
-    demo,
     backends,
     zoo,
     settings,

@@ -90,14 +90,10 @@ def _list(names: tuple[str, ...]) -> None:
     for name in names:
         row = ours.get(name) or described(zoo.find(name))
         shapes = ", ".join(map(_input, row.inputs))
-        dims = ", ".join(map(str, row.dims))
-        rows.append((name, f"{row.parameters:,}", shapes, row.task, dims))
-    columns = ["network", "parameters", "input", "task", "axes"]
+        rows.append((name, f"{row.parameters:,}", shapes, row.task))
+    columns = ["network", "parameters", "input", "task"]
     show_table(columns, rows, right=["parameters"])
-    say(
-        "Shapes of one sample, channels first; axes: numbers of spatial axes. More: deliralike "
-        "zoo NAME"
-    )
+    say("Shapes of one sample, channels first. More: deliralike zoo NAME")
 
 
 def _weights(name: str) -> None:

@@ -1,17 +1,24 @@
-"""``deliralike demo``: the same network on every backend, from the same start, and a comparison."""
+"""The same network on every backend, from the same start, and a comparison: ``make demo``."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from threadpoolctl import threadpool_limits
 
-if TYPE_CHECKING:
-    from deliralike.training.experiment import RunResult
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import loaded_backends
+from deliralike.conformance.agreement import compare
+from deliralike.training import ProgressBar, classification_loss, experiment
+from deliralike.training.callbacks.progress import bars
+from deliralike.training.curves import draw_curves
+from deliralike.training.evaluation import concatenate, predict
+from deliralike.training.experiment import RunResult
 
-_COLUMNS = (
+COLUMNS = (
     "backend",
     "held-out accuracy",
     "ms a step",
@@ -21,7 +28,7 @@ _COLUMNS = (
 )
 
 
-def command(
+def demo(
     backends: Annotated[
         str | None,
         typer.Option(help="Names, the reference first. (default: all there are)"),
@@ -37,12 +44,6 @@ def command(
     The residual networks have the same start values and the same batches, in float64 and one
     process. A picture, metrics and weights are written into a new folder.
     """
-    from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import loaded_backends
-    from deliralike.conformance.agreement import compare
-    from deliralike.training import experiment
-    from deliralike.training.curves import draw_curves
-
     names = loaded_backends(backends)
     begin = time.perf_counter()
     digits = experiment.Experiment(
@@ -70,7 +71,7 @@ def command(
         rows.append((result.network.backend.version(), accuracy, speed, *differences))
     histories = {name: result.history for name, result in results.items()}
     picture = draw_curves(histories, folder / experiment.CURVES, "resnet8 on digits")
-    show_table(_COLUMNS, rows, right=_COLUMNS[1:])
+    show_table(COLUMNS, rows, right=COLUMNS[1:])
     say(
         f"Loss curve, outputs, gradients: largest relative difference to {names[0]}, in float64."
     )
@@ -80,11 +81,6 @@ def command(
 
 def _trained(digits: Any, names: list[str], folder: Path) -> dict[str, RunResult]:
     """Return a run on each backend; layers this small gain nothing from a second thread."""
-    from threadpoolctl import threadpool_limits
-
-    from deliralike.training import ProgressBar
-    from deliralike.training.callbacks.progress import bars
-
     results = {}
     with threadpool_limits(1), bars() as progress:
         for name in names:
@@ -96,9 +92,6 @@ def _trained(digits: Any, names: list[str], folder: Path) -> dict[str, RunResult
 
 def _computed(result: RunResult, samples: Any) -> dict[str, dict[str, Any]]:
     """Return the losses of a run, and what its network computes after it, each by name."""
-    from deliralike.training import classification_loss
-    from deliralike.training.evaluation import concatenate, predict
-
     network = result.network
     outputs = concatenate(list(predict(network, samples.inputs)))
     with network.training_mode(True):
@@ -108,3 +101,10 @@ def _computed(result: RunResult, samples: Any) -> dict[str, dict[str, Any]]:
         "outputs": {"outputs": outputs},
         "gradients": gradients.parameters,
     }
+
+
+app = typer.Typer(add_completion=False)
+app.command()(demo)
+
+if __name__ == "__main__":
+    app()
