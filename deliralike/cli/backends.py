@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import backend_names
+
 if TYPE_CHECKING:
     from deliralike.backends import Entry
 
@@ -24,8 +27,6 @@ def command(
     No framework is loaded without NAMES.
     """
     from deliralike import backends
-    from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import backend_names
 
     known = backends.known()
     if names is None:

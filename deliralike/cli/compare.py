@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import console, is_piped, progress
+from deliralike.cli.options import Pairs, key_values, loaded_backends, settings_option
+from deliralike.cli.zoo import shape_of
 
 
 def command(
@@ -73,9 +75,6 @@ def command(
     """
     begin = time.perf_counter()
     from deliralike import own_code, zoo
-    from deliralike.cli.console import console, is_piped, progress
-    from deliralike.cli.options import key_values, loaded_backends
-    from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.conformance.subject import Subject

@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.console import say
+from deliralike.cli.options import backend_names
+
 
 def command(
     backends: Annotated[
@@ -25,7 +28,6 @@ def command(
     The exit code is 0 when everything passes, 1 when something does not, 2 when the input is wrong.
     """
     from deliralike import backends as known
-    from deliralike.cli.options import backend_names
 
     _check_endings(report or ())
     names = backend_names(backends)
@@ -35,7 +37,6 @@ def command(
 
 
 def _suite(names: list[str], files: Any) -> bool:
-    from deliralike.cli.console import say
     from deliralike.conformance import suite
 
     reports = [suite.run(name) for name in names]

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import say
+from deliralike.cli.options import Pairs, key_values, settings_option
 
 
 def command(
@@ -69,8 +70,6 @@ def command(
     The exit code is 1 where --check finds other outputs, and nothing is written then.
     """
     from deliralike import zoo
-    from deliralike.cli.console import say
-    from deliralike.cli.options import key_values
     from deliralike.errors import ProofFailed
     from deliralike.terminal import say_error
 

@@ -5,7 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import Pairs, backend_names, key_values, settings_option
+from deliralike.cli.zoo import shape_of
 
 
 def command(
@@ -55,8 +57,6 @@ def command(
     """
     from deliralike import backends as known
     from deliralike import own_code
-    from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import backend_names, key_values
     from deliralike.errors import SettingError
 
     try:
@@ -112,7 +112,6 @@ def drawn(texts: list[str], batch: int, seed: int) -> Any:
 
 
 def _entry(text: str) -> Any:
-    from deliralike.cli.zoo import shape_of
     from deliralike.errors import SettingError
     from deliralike.zoo.inputs import Input
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.cli.console import figures_text, say, show_confusion, show_table
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ def command(
 
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
-    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.tables import write_csv
     from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment import load_run, predict_held_out
@@ -158,7 +158,6 @@ def _predict_new(
     out: Path | None,
     batch_size: int | None,
 ) -> None:
-    from deliralike.cli.console import say
     from deliralike.tables import write_csv
     from deliralike.training.experiment import (
         SETTINGS,
@@ -266,8 +265,6 @@ def _write_volume(place: Path, file: Path, scores: Any) -> Any:
 
 def _show(rows: list[Cells], start: Mapping[str, Any]) -> None:
     """Print the first rows: measured targets, or the class with its probability."""
-    from deliralike.cli.console import say, show_table
-
     first = next(iter(rows[0]))
     columns = [first, "predicted", "probability"]
     if start["task"] == "regression":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.cli.console import say, show_table
 from deliralike.errors import refuse_unknown
 
 if TYPE_CHECKING:
@@ -58,7 +59,6 @@ def command(
     ] = None,
 ) -> None:
     """List runs with what varies among them, their progress and results; draw their curves."""
-    from deliralike.cli.console import say, show_table
     from deliralike.tables import write_csv
     from deliralike.training.experiment.compare import higher_is_better, read_runs
 

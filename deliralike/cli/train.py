@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli import runs
+from deliralike.cli.console import figure_text, figures_text, say, show_confusion
+from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.cli.ported import ported
+from deliralike.cli.settings import spread
 from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -123,8 +127,6 @@ def command(
     """
     from deliralike import join
     from deliralike.backends.processes.environment import restarts
-    from deliralike.cli.options import key_values
-    from deliralike.cli.settings import spread
 
     options = {
         "data": data,
@@ -218,8 +220,6 @@ def _train_seeds(
 ) -> None:
     """Train a run for each seed that has not finished, in a folder of `out`, and list them."""
     from deliralike import join
-    from deliralike.cli import runs
-    from deliralike.cli.console import say
     from deliralike.training.experiment.folder import next_folder
 
     if join().count > 1:
@@ -271,7 +271,6 @@ def _train_run(
     accept: Sequence[str] = (),
     proof: bool = True,
 ) -> None:
-    from deliralike.cli.ported import ported
     from deliralike.training.experiment import SETTINGS, RunResult, refuse_existing
 
     if if_there and folder is not None:
@@ -330,7 +329,6 @@ def _draw_predictions(plan: "RunPlan") -> None:
 
 
 def _announce(plan: "RunPlan") -> None:
-    from deliralike.cli.console import say
     from deliralike.network.core import count_parameters
     from deliralike.training.experiment.folder import STATUS
 
@@ -363,7 +361,6 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     milliseconds = result.history.seconds_per_step * 1e3
@@ -401,7 +398,6 @@ def _train_fold(experiment: "Experiment", folder: Path | None) -> None:
 
 def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
     """Return the result of a fold in its folder: begun, resumed, or finished already."""
-    from deliralike.cli.console import say
     from deliralike.training.experiment import RunResult
 
     say(f"fold {fold} of {experiment.settings.folds}", "bold")
@@ -413,7 +409,6 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
 
 
 def _show_folds(result: "FoldsResult") -> None:
-    from deliralike.cli.console import figure_text, say
     from deliralike.training.experiment.folder import SUMMARY
 
     for name, interval in result.metrics.items():

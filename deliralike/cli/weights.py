@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.cli.console import say
+
 app = typer.Typer(
     no_args_is_help=True,
     help="Published weights: download them.",
@@ -19,8 +21,6 @@ def pull(
     name: Annotated[str, _NAME] = "pretrained",
 ) -> None:
     """Download weights into the cache, or check the hash of those that are there."""
-    from deliralike.cli.console import say
-
     entry = _entry(architecture, name)
     path = entry.fetch()
     size = path.stat().st_size

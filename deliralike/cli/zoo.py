@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import Pairs, key_values, settings_option
 
 
 def command(
@@ -49,8 +50,6 @@ def command(
     With --weights: the published weights.
     """
     from deliralike import zoo
-    from deliralike.cli.console import say
-    from deliralike.cli.options import key_values
     from deliralike.errors import SettingError, UnknownName
 
     if weights:
@@ -81,7 +80,6 @@ def command(
 
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
     from deliralike.zoo import table
     from deliralike.zoo.summary import described
 
@@ -98,7 +96,6 @@ def _list(names: tuple[str, ...]) -> None:
 
 def _weights(name: str) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
 
     if not set(name) & set("*?["):
         zoo.find(name)  # names the nearest if there is none
@@ -119,7 +116,6 @@ def _weights(name: str) -> None:
 
 def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
 
     architecture = zoo.find(name)
     outline = zoo.outline(name, shape, **settings)

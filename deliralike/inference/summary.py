@@ -96,7 +96,7 @@ class Summary:
         )
 
     def _cells(self) -> list[tuple[str, ...]]:
-        rows = []
+        rows: list[tuple[str, ...]] = []
         for layer in self.layers:
             output = "" if layer.output is None else str(layer.output)
             counts = f"{layer.parameters:,}", f"{layer.frozen:,}"

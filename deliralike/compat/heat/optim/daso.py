@@ -20,7 +20,7 @@ from deliralike.parallel.averaging.daso import Plan
 from deliralike.parallel.processes.topology import Nodes
 
 # The type of each argument, and its least value.
-_ARGUMENTS: dict[str, tuple[type, float]] = {
+_ARGUMENTS: dict[str, tuple[type, Any]] = {
     "total_epochs": (int, 1),
     "warmup_epochs": (int, 0),
     "cooldown_epochs": (int, 0),
