@@ -8,6 +8,7 @@ import typer
 
 from deliralike.cli.console import say, show_table
 from deliralike.cli.options import backend_names
+from deliralike.errors import refuse_unknown
 
 if TYPE_CHECKING:
     from deliralike.backends import Entry
@@ -53,7 +54,6 @@ def _installed(name: str, entry: "Entry") -> Sequence[str]:
 def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:
     """Return the row of a backend; an error of the backend is shown in its row."""
     from deliralike import backends
-    from deliralike.errors import refuse_unknown
 
     refuse_unknown(name, known, f"there is no backend {name!r}")
     if known[name].missing:

@@ -13,6 +13,8 @@ import typer
 from deliralike.cli.console import console, is_piped, progress
 from deliralike.cli.options import Pairs, key_values, loaded_backends, settings_option
 from deliralike.cli.zoo import shape_of
+from deliralike.errors import ArgumentError, refuse_unknown
+from deliralike.terminal import plain
 
 
 def command(
@@ -78,8 +80,6 @@ def command(
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.conformance.subject import Subject
-    from deliralike.errors import ArgumentError, refuse_unknown
-    from deliralike.terminal import plain
     from deliralike.zoo.building import on_first
 
     files = [check_ending(path) for path in report or ()]  # before all the work

@@ -7,6 +7,8 @@ import typer
 
 from deliralike.cli.console import say
 from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.errors import ProofFailed
+from deliralike.terminal import say_error
 
 
 def command(
@@ -70,8 +72,6 @@ def command(
     The exit code is 1 where --check finds other outputs, and nothing is written then.
     """
     from deliralike import zoo
-    from deliralike.errors import ProofFailed
-    from deliralike.terminal import say_error
 
     settings = key_values(set_ or (), "--set")
     names = key_values(name or (), "--name")

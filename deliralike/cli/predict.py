@@ -8,6 +8,7 @@ import typer
 
 from deliralike.cli.console import figures_text, say, show_confusion, show_table
 from deliralike.errors import SettingError
+from deliralike.tables import write_csv
 
 if TYPE_CHECKING:
     from deliralike.training.experiment.new_samples import NewSample
@@ -74,7 +75,6 @@ def command(
 
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
-    from deliralike.tables import write_csv
     from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment import load_run, predict_held_out
     from deliralike.training.experiment.parts import make_metrics
@@ -158,7 +158,6 @@ def _predict_new(
     out: Path | None,
     batch_size: int | None,
 ) -> None:
-    from deliralike.tables import write_csv
     from deliralike.training.experiment import (
         SETTINGS,
         new_samples,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deliralike.cli.console import say, show_table
-from deliralike.errors import refuse_unknown
+from deliralike.errors import SettingError, refuse_unknown
+from deliralike.tables import write_csv
 
 if TYPE_CHECKING:
     from deliralike.training.experiment.compare import Row
@@ -59,7 +60,6 @@ def command(
     ] = None,
 ) -> None:
     """List runs with what varies among them, their progress and results; draw their curves."""
-    from deliralike.tables import write_csv
     from deliralike.training.experiment.compare import higher_is_better, read_runs
 
     runs = {_name(row, folder): row for row in read_runs(folder, metric)}
@@ -216,7 +216,6 @@ def _without_measured(value: Any) -> Any:
 
 
 def _draw(runs: dict[str, "Row"], path: Path) -> None:
-    from deliralike.errors import SettingError
     from deliralike.training.curves import draw_curves
 
     histories = {name: row.history for name, row in runs.items() if row.history.epochs}

@@ -7,6 +7,7 @@ import typer
 
 from deliralike.cli.console import say, show_table
 from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.errors import SettingError, UnknownName
 
 
 def command(
@@ -50,7 +51,6 @@ def command(
     With --weights: the published weights.
     """
     from deliralike import zoo
-    from deliralike.errors import SettingError, UnknownName
 
     if weights:
         _weights(name or "*")
@@ -133,8 +133,6 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
     """Read a shape such as ``3x224x224``."""
-    from deliralike.errors import SettingError
-
     if text is None:
         return None
     sizes = text.lower().replace(",", "x").split("x")
