@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.options import Pairs, key_values, settings_option
 
 
 def command(
@@ -23,7 +23,6 @@ def command(
 
     Try: deliralike settings resnet8 > settings.toml.
     """
-    from deliralike.cli.options import key_values
     from deliralike.training.experiment import as_toml
     from deliralike.training.experiment.files import changed, settings_from
 

@@ -210,11 +210,11 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
         return True
     if task == "segmentation":
         raise SettingError(f"folder {name!r} has {missing[0]}")
-    command = f"deliralike train NETWORK --data {name} --task"
+    command = f"deliralike train NETWORK --data {name} --set data.task="
     raise SettingError(
         f"folder {name!r} could mean two things, as it has {', '.join(missing)}. Pictures with "
-        f"masks: {command} segmentation. A class of pictures in each subfolder: {command} "
-        "classification"
+        f"masks: {command}segmentation. A class of pictures in each subfolder: "
+        f"{command}classification"
     )
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's own wrappers in a distributed network, anomalies over processes, batches, and what
+"""PyTorch's own wrappers in a distributed network, batches, and what
 counts as a wrapper."""
 
 import numpy as np
@@ -14,7 +14,6 @@ from deliralike import (
     zoo,
 )
 from deliralike.errors import ArgumentError
-from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import SingleProcess
 from tests.arrays import same_named
 from tests.parallel.networks import devices
@@ -178,65 +177,6 @@ def test_gradients_are_sent_as_the_hooks_say():
             np.testing.assert_array_equal(
                 value, rounded(own[0] + own[1], dtype), err_msg=name
             )
-
-
-# Anomalies
-# -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("engine", "backend", "in_backward"),
-    [
-        ("torch", "torch", {}),
-        ("mpi", "chainer", None),
-        ("torch", "jax", None),
-    ],
-)
-def test_anomalies_are_told_with_the_processes_that_have_them(
-    engine, backend, in_backward
-):
-    """Three processes, of which one has no sample; the network stays as it is."""
-    ranks = call(engine, 3, f"{HERE}:anomalies", backend, in_backward)
-    assert ranks[0] == ranks[1] == ranks[2]
-    found = ranks[0]
-    assert found["unused"] == ["never.weight", "never.bias"]
-    assert found["zero"] == ["dead.weight"]
-    assert found["not_finite"] == ["broken.weight"] and found["not_finite_in"] == {
-        "broken.weight": [1]
-    }
-    assert found["unused_in"] == {
-        "first.weight": [1],
-        "first.bias": [1],
-        "second.weight": [0],
-        "second.bias": [0],
-    }
-    assert (
-        "took no part in the loss in process 1: first.weight, first.bias\n"
-        in found["text"]
-    )
-    assert (
-        "have a gradient that is not finite in process 1: broken.weight"
-        in found["text"]
-    )
-    assert (
-        found["any"]
-        and found["same"]
-        and found["processes"] == [0, 1]
-        and not found["left"]
-    )
-
-
-def test_anomalies_of_shares_are_those_of_the_batch():
-    shares = {
-        0: Anomalies(("a", "b"), ("c", "d")),
-        2: Anomalies(("b", "c"), ("d",), ("e",)),
-    }
-    found = Anomalies.of_shares(shares)
-    assert (found.unused, found.zero, found.not_finite) == (("b",), ("c", "d"), ("e",))
-    assert found.unused_in == {"a": (0,), "c": (2,)} and found.not_finite_in == {
-        "e": (2,)
-    }
-    assert not Anomalies.of_shares({0: Anomalies(), 1: Anomalies()})
 
 
 # Steps and wrappers

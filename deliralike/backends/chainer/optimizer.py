@@ -95,14 +95,6 @@ class ChainerOptimizer(BackwardOptimizer):
         parameters = self._owned.parameters
         return result, {name: parameters[name].grad for name in gradients}
 
-    def adds_in_backward(self):
-        """Return whether there are no replicas, whose gradients are added to the root's later."""
-        return not (self.parallelism.is_replicated or self._owned.replicated)
-
-    def unshared(self, gradient):
-        """Copy a gradient, of which Chainer may give one array to two parameters."""
-        return gradient.copy()
-
     def forward_backward(self, loss_function, backward, batch):
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()

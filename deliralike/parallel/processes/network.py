@@ -15,12 +15,10 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import BatchError, CapabilityError, SettingError
-from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
-from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
-from deliralike.optim.rules import rule
+from deliralike.optim.loss import Loss, LossResult
 from deliralike.parallel.averaging.local_sgd import (
     AverageParameters,
     Averaging,
@@ -354,23 +352,6 @@ class ReplicasOverProcesses(Replicas):
             scalars=settings.scalars,
             others=settings.others,
             sizes=[size for size in sizes if size],
-        )
-
-    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
-        """Return the anomalies of the whole batch and of each share, the same in all processes."""
-        backend = self.network.backend
-        # The optimizer only computes gradients; it makes no update.
-        optimizer = backend.optimizer(rule("sgd", lr=1.0), self.network)
-        with self.no_sync():
-            loss = self.adapt_loss(as_loss(loss_function))
-            _, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
-        on_host = backend.to_numpy(gradients)
-        self.forget_gradients()
-        has_samples = any(gradient is not None for gradient in on_host.values())
-        own = anomalies_of(on_host) if has_samples else None
-        by_rank = dict(enumerate(self.processes.all_gather_object("anomalies", own)))
-        return Anomalies.of_shares(
-            {rank: found for rank, found in by_rank.items() if found is not None}
         )
 
     # Calls
