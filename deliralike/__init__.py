@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from deliralike.conformance import Proof, Subject, compare
     from deliralike.inference.summary import summary
     from deliralike.network.base import AbstractNetwork, Network, build
+    from deliralike.network.detection import detect_anomalous_params
     from deliralike.network.freezing import freeze, unfreeze
     from deliralike.network.recomputed import checkpoint_blocks
     from deliralike.nn import start
@@ -58,6 +59,7 @@ else:
             "deliralike.conformance": "Proof Subject compare",
             "deliralike.inference.summary": "summary",
             "deliralike.network.base": "AbstractNetwork Network build",
+            "deliralike.network.detection": "detect_anomalous_params",
             "deliralike.network.freezing": "freeze unfreeze",
             "deliralike.network.recomputed": "checkpoint_blocks",
             "deliralike.nn": "start",
@@ -81,6 +83,7 @@ __all__ = [
     "build",
     "checkpoint_blocks",
     "compare",
+    "detect_anomalous_params",
     "errors",
     "freeze",
     "in_replicas",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from deliralike.errors import ConstructionError, SettingError, UnboundNetwork
 from deliralike.network import steps
+from deliralike.network.anomalies import Anomalies
 from deliralike.network.arguments import (
     Block,
     InitKwargs,
@@ -31,6 +32,7 @@ from deliralike.network.construction import (
 )
 from deliralike.network.copying import CopiedWithFunctions
 from deliralike.network.core import NetworkCore
+from deliralike.network.detection import detect_anomalous_params
 from deliralike.network.interface import Networks
 from deliralike.network.unregistered_modules import (
     refuse_plain_container,
@@ -164,6 +166,12 @@ class AbstractNetwork(NetworkCore, metaclass=NetworkType):
         if losses is None:
             return self.val_step(batch)
         return self.val_step(batch, losses)
+
+    def detect_anomalous_params(
+        self, loss_function: Callable[..., Any], *batch: Any
+    ) -> Anomalies:
+        """See `deliralike.network.detection.detect_anomalous_params`."""
+        return detect_anomalous_params(self, loss_function, *batch)
 
 
 class StateDictNames:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Protocol
 
 from deliralike.errors import CapabilityError, SettingError
 from deliralike.network import unregistered_modules
-from deliralike.optim.loss import Loss, count_samples, value_of
+from deliralike.network.anomalies import Anomalies, anomalies_of
+from deliralike.optim.loss import Loss, LossFunction, count_samples, value_of
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
 
 Hooks = tuple[list[Any], list[Any]]
@@ -92,6 +93,13 @@ class Single:
         result = self.compute_loss(loss, *batch)
         backward(value_of(result))
         return result
+
+    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Return the result of `detect_anomalous_params`, without restoring the state."""
+        network = self.network
+        arrays = network.backend.prepare(batch, network)
+        gradients = network.backend.gradients(loss_function, network, *arrays)
+        return anomalies_of(gradients.parameters)
 
     # Updates
     # ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""PyTorch's own wrappers in a distributed network, batches, and what
+"""PyTorch's own wrappers in a distributed network, anomalies over processes, batches, and what
 counts as a wrapper."""
 
 import numpy as np
@@ -14,6 +14,7 @@ from deliralike import (
     zoo,
 )
 from deliralike.errors import ArgumentError
+from deliralike.network.anomalies import Anomalies
 from deliralike.parallel import SingleProcess
 from tests.arrays import same_named
 from tests.parallel.networks import devices
@@ -177,6 +178,53 @@ def test_gradients_are_sent_as_the_hooks_say():
             np.testing.assert_array_equal(
                 value, rounded(own[0] + own[1], dtype), err_msg=name
             )
+
+
+# Anomalies
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend", "in_backward"),
+    [
+        ("torch", "torch", {}),
+        ("mpi", "chainer", None),
+        ("torch", "jax", None),
+    ],
+)
+def test_anomalies_are_told_with_the_processes_that_have_them(
+    engine, backend, in_backward
+):
+    """Three processes, of which one has no sample; the network stays as it is."""
+    ranks = call(engine, 3, f"{HERE}:anomalies", backend, in_backward)
+    assert ranks[0] == ranks[1] == ranks[2]
+    found = ranks[0]
+    assert found["unused"] == ["never.weight", "never.bias"]
+    assert found["zero"] == ["dead.weight"]
+    assert found["not_finite"] == ["broken.weight"]
+    second, first = (set(names) - {*found["unused"]} for names in found["unused_in"])
+    assert second == {"second.weight", "second.bias"}
+    assert first == {"first.weight", "first.bias"}
+    assert (
+        "process 1: have a gradient that is not finite: broken.weight" in found["text"]
+    )
+    assert (
+        found["any"]
+        and found["same"]
+        and found["processes"] == [0, 1]
+        and not found["left"]
+    )
+
+
+def test_anomalies_of_shares_are_those_of_the_batch():
+    shares = {
+        0: Anomalies(("a", "b"), ("c", "d")),
+        2: Anomalies(("b", "c"), ("d",), ("e",)),
+    }
+    found = Anomalies.of_shares(shares)
+    assert (found.unused, found.zero, found.not_finite) == (("b",), ("c", "d"), ("e",))
+    assert "process 2: took no part in the loss: b, c\n" in str(found)
+    assert not Anomalies.of_shares({0: Anomalies(), 1: Anomalies()})
 
 
 # Steps and wrappers

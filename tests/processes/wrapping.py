@@ -1,5 +1,5 @@
 """What the processes of `test_wrapping` do: networks of several parts, communication hooks,
-steps."""
+anomalies, steps."""
 
 import numpy as np
 import torch
@@ -217,6 +217,71 @@ def _with_hook(processes, keywords, x, updates=5):
             latest = over.backend.to_numpy(optimizer.latest_gradients)
             found.append({name: value.tolist() for name, value in latest.items()})
     return [found, {name: value.tolist() for name, value in own.items()}]
+
+
+# Anomalies
+# -----------------------------------------------------------------------------
+
+
+class Branches(Network):
+    """Layers that some processes use."""
+
+    def __init__(self, norm):
+        super().__init__()
+        nn = self.nn
+        self.first, self.second, self.never = (
+            nn.Linear(3, 2),
+            nn.Linear(3, 2),
+            nn.Linear(3, 2),
+        )
+        self.dead, self.half_dead, self.broken = (
+            nn.Linear(3, 2, bias=False) for _ in range(3)
+        )
+        self.bn = nn.BatchNorm1d(2) if norm else nn.Identity()
+
+    def forward(self, x):
+        return self.bn(self.first(x))
+
+
+def anomalies(processes, backend, in_backward=None):
+    """What is found, in words and numbers, whether anything has changed by it, and what an update
+    then moves."""
+    network = Branches.on(backend, seed=0, dtype="float64")(backend != "jax")
+    over = kept(DistributedDataParallel(network, processes, in_backward=in_backward))
+    rank, before = processes.rank, network.neutral_state()
+
+    def loss(network, x):
+        y = (
+            network.bn((network.first if rank == 0 else network.second)(x))
+            + network.dead(x) * 0.0
+        )
+        y = y + network.half_dead(x) * float(rank)
+        bad = network.nn.mean(network.broken(x) * (float("nan") if rank == 1 else 1.0))
+        return network.nn.mean(y * y) + bad
+
+    x = np.random.default_rng(1).normal(size=(3, 2, 3))[rank]
+    with over.training_mode(True):
+        if rank == 2:
+            with over.empty_share():
+                found = over.detect_anomalous_params(loss, x)
+        else:
+            found = over.detect_anomalous_params(loss, x)
+    after = network.neutral_state()
+    return {
+        "text": str(found),
+        "unused": found.unused,
+        "zero": found.zero,
+        "not_finite": found.not_finite,
+        "unused_in": [share.unused for share in found.of_processes.values()],
+        "any": bool(found),
+        "processes": list(found.of_processes),
+        "same": all(np.array_equal(before[n], after[n]) for n in before),
+        "left": [
+            name
+            for name, slot in network.neutral_slots().items()
+            if getattr(slot.native, "grad", None) is not None
+        ],
+    }
 
 
 # Steps and wrappers

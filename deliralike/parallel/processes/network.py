@@ -15,10 +15,12 @@ import numpy as np
 
 from deliralike import random
 from deliralike.errors import BatchError, CapabilityError, SettingError
+from deliralike.network.anomalies import Anomalies, anomalies_of
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
-from deliralike.optim.loss import Loss, LossResult
+from deliralike.optim.loss import Loss, LossFunction, LossResult, as_loss
+from deliralike.optim.rules import rule
 from deliralike.parallel.averaging.local_sgd import (
     AverageParameters,
     Averaging,
@@ -353,6 +355,28 @@ class ReplicasOverProcesses(Replicas):
             others=settings.others,
             sizes=[size for size in sizes if size],
         )
+
+    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Return the anomalies of the whole batch and of each share, the same in all processes."""
+        backend = self.network.backend
+        # The optimizer only computes gradients; it makes no update.
+        optimizer = backend.optimizer(rule("sgd", lr=1.0), self.network)
+        with self.no_sync():
+            loss = self.adapt_loss(as_loss(loss_function))
+            _, gradients = optimizer.gradients(loss, *optimizer.prepared(batch))
+        on_host: dict[str, np.ndarray | None] = {}
+        for name, gradient in gradients.items():
+            on_host[name] = None if gradient is None else backend.numpy(gradient)
+        self.forget_gradients()
+        has_samples = any(gradient is not None for gradient in on_host.values())
+        own = anomalies_of(on_host) if has_samples else None
+        by_rank = {}
+        for rank, anomalies in enumerate(
+            self.processes.all_gather_object("anomalies", own)
+        ):
+            if anomalies is not None:
+                by_rank[rank] = anomalies
+        return Anomalies.of_shares(by_rank)
 
     # Calls
     # ----------------------------------------------------------------------------------------------

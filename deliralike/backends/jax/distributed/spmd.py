@@ -6,6 +6,7 @@ The compiled program runs over the devices of all processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import jax
@@ -34,9 +35,10 @@ from deliralike.backends.jax.distributed.rows import (
 )
 from deliralike.backends.jax.optimizer import JaxOptimizer
 from deliralike.errors import BatchError, CapabilityError, ProcessError, SettingError
+from deliralike.network.anomalies import Anomalies
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.parallelism import Hooks
-from deliralike.optim.loss import Loss
+from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.scatter import split_batch
@@ -61,6 +63,10 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
             "processes that compute together on JAX make every update together: for averaged "
             "parameters, DistributedDataParallel(..., buffers='root', averaging=...)"
         )
+
+    def find_anomalies(self, loss_function: LossFunction, *batch: Any) -> Anomalies:
+        """Return the anomalies of the whole batch; there are no gradients of single shares."""
+        return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """The outputs of this process's share."""

@@ -287,7 +287,8 @@ class _Wrapper(torch.nn.parallel.DistributedDataParallel):
         except RuntimeError as error:
             raise ProcessError(
                 f"{what}: a parameter took no part in the loss, so that gradients that share a "
-                "bucket with its own were not added: freeze it, or give "
+                "bucket with its own were not added: network.detect_anomalous_params(loss, "
+                "*batch) names it; freeze it, or give "
                 f"in_backward={{'find_unused_parameters': True}}; where several optimizers train "
                 f"parts in turn, in_backward={{'parts': True}}"
             ) from error
