@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deliralike.cli import runs
 from deliralike.cli.console import figure_text, figures_text, say, show_confusion
 from deliralike.cli.options import Pairs, key_values, settings_option
 from deliralike.cli.ported import ported
 from deliralike.cli.settings import spread
+from deliralike.cli.sweeps import combinations, train_all
 from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -92,6 +92,13 @@ def command(
         int | None,
         typer.Option(min=1, help="So many runs, with seeds from --seed on, and means."),
     ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=A,B",
+            help="A run with each value: optimizer.lr=0.1,0.01; of several every combination.",
+        ),
+    ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")
     ] = None,
@@ -158,15 +165,16 @@ def command(
         raise SettingError(
             "--continue and restarts go on in the folder of the run: name it, --out FOLDER"
         )
-    if seeds is not None:
+    if seeds is not None or grid:
         if source is None:
             raise SettingError(
-                "--seeds go on by the call that began them, with its --out: leave --resume away"
+                "--seeds and --grid go on by the call that began them, with its --out: leave "
+                "--resume away"
             )
         train = partial(
             run, resume=None, if_there=True, accept=accept or (), proof=proof
         )
-        _train_seeds(_from_source(source, changes), seeds, out, train)
+        _sweep(source, changes, grid or (), seeds, out, train)
         return
     if source is not None:
         experiment = _from_source(source, changes)
@@ -212,32 +220,25 @@ def run(
         _train_fold(experiment, out)
 
 
-def _train_seeds(
-    experiment: "Experiment",
-    count: int,
+def _sweep(
+    source: str,
+    changes: Mapping[str, Any],
+    grid: Sequence[str],
+    seeds: int | None,
     out: Path | None,
     train: Callable[["Experiment", Path], None],
 ) -> None:
-    """Train a run for each seed that has not finished, in a folder of `out`, and list them."""
+    """Train a run for each combination of the grid and each seed."""
     from deliralike import join
-    from deliralike.training.experiment.folder import next_folder
 
-    if join().count > 1:
-        raise SettingError(
-            "--seeds makes runs one after the other: leave 'deliralike launch' away"
-        )
-    settings, _ = (
-        experiment.complete()
-    )  # mistakes are reported before there is a folder
-    parent = out or next_folder("runs", settings.short_name)
-    for seed in range(settings.seed, settings.seed + count):
-        say(f"seed {seed}", "bold")
-        try:
-            train(experiment.with_(seed=seed), parent / f"seed={seed}")
-        except typer.Exit:
-            say(f"the same call with --out {parent} goes on with all runs")
-            raise
-    runs.command(parent, mean=True)
+    processes, experiments = join(), {}
+    first_seed = 0
+    if seeds is not None:
+        first_seed = _from_source(source, changes).settings.seed
+    for name, values in combinations(grid, seeds, first_seed):
+        experiments[name] = _from_source(source, {**changes, **spread(values)})
+        experiments[name].processes = processes
+    train_all(experiments, out, train)
 
 
 def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
