@@ -14,7 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, ClassVar
+
+import numpy as np
 
 from deliralike.errors import (
     ArgumentError,
@@ -29,6 +32,7 @@ State = dict[str, Array]
 Stepped = tuple[Array, State]  # a parameter and its state after a step
 Scalars = Mapping[str, Any]  # the numbers of an update, by name
 Shape = tuple[int, ...]
+Pair = tuple[float, float]  # of any numbers from 0 on
 _ADJUSTMENTS = ("original", "match_rms_adamw")
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the coefficients of Muon's iteration
 _NEWTON_SCHULZ_STEPS = 5
@@ -320,6 +324,80 @@ class RAdam(Moments):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NAdam(Moments):
+    """NAdam: Adam with Nesterov's momentum, of which more comes with each step.
+
+    The momentum of step t is ``mu_t = beta1 * (1 - 0.96**(t * momentum_decay) / 2)``, and with
+    ``M_t`` the product of all of them up to it ``p -= lr * (mu_{t+1} / (1 - M_{t+1}) * m + (1 -
+    mu_t) / (1 - M_t) * g) / (sqrt(v / (1 - beta2**t)) + eps)``. Source: Dozat 2016; PyTorch, which
+    keeps ``M_t`` in single precision.
+
+    Attributes:
+        decoupled_weight_decay: As of `RAdam`.
+    """
+
+    momentum_decay: float = 4e-3
+    decoupled_weight_decay: bool = False
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rates of the mean and of the gradient, and the scale of the root."""
+        now = _momentum(*self._schedule, step)
+        later = _momentum(*self._schedule, step + 1)
+        product = _product(*self._schedule, step)
+        return {
+            "lr": self.lr,
+            "of_gradient": self.lr * (1.0 - now) / (1.0 - product),
+            "of_mean": self.lr * later / (1.0 - product * later),
+            "scale": super().scalars(step)["scale"],
+        }
+
+    @property
+    def _schedule(self) -> tuple[float, float]:
+        return self.betas[0], self.momentum_decay
+
+    def _step(
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
+        """Make one step."""
+        new = self._moved(g, state)
+        ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
+        return p - ahead / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps), new
+
+
+def _momentum(beta: float, decay: float, step: Any) -> Any:
+    return beta * (1.0 - 0.5 * 0.96 ** (step * decay))
+
+
+@lru_cache(maxsize=16)  # all parameters ask for that of the same step
+def _product(beta: float, decay: float, step: int) -> float:
+    """Return the product of the momenta up to a step; 0 where 1 less it is 1."""
+    if beta**step < 1e-17:
+        return 0.0
+    return float(np.prod(_momentum(beta, decay, np.arange(1.0, step + 1.0))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adamax(Moments):
+    """Adamax: Adam with the largest gradient, which fades, in place of the mean of squares.
+
+    ``u = max(beta2 * u, |g| + eps); p -= lr / (1 - beta1**t) * m / u``; `weight_decay` is added to
+    the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 2; PyTorch, for `eps`.
+    """
+
+    _slots = ("exp_avg", "exp_inf")
+
+    def _step(
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
+        """Make one step."""
+        beta1, beta2 = self.betas
+        mean = _mean(beta1, state["exp_avg"], g)
+        largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
+        step_size = scalars["lr"] / scalars["first"]
+        return p - step_size * mean / largest, {"exp_avg": mean, "exp_inf": largest}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Adafactor(Rule):
     """Adafactor keeps means of squares by row and by column instead of by element.
 
@@ -534,6 +612,82 @@ def _sign(x: Array, xp: Any) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rprop(Rule):
+    """Rprop moves each element by a step of its own, against the sign of its gradient.
+
+    The step starts at `lr`, which later changes of it leave alone, and is multiplied by the second
+    of `etas` where the gradient has the sign of the one before, by the first where it has the other
+    one; there the element stays and its gradient counts as 0. For whole batches. `weight_decay` is
+    added to the gradient. Source: Riedmiller and Braun 1993, in PyTorch's form.
+
+    Attributes:
+        etas: The factors, one on each side of 1.
+        step_sizes: The least and the largest step.
+    """
+
+    _slots = ("prev", "step_size")
+    etas: Pair = (0.5, 1.2)
+    step_sizes: Pair = (1e-6, 50.0)
+
+    def __post_init__(self) -> None:
+        """Check the settings.
+
+        Raises:
+            SettingError: `etas` are not on both sides of 1, or a setting makes no sense.
+        """
+        super().__post_init__()
+        if not 0.0 < self.etas[0] < 1.0 < self.etas[1]:
+            raise SettingError(f"Rprop: etas={self.etas!r} must be below 1 and above 1")
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, and where the steps start."""
+        return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
+
+    def _step(
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
+        """Make one step."""
+        turned = _sign(g, xp) * xp.sign(state["prev"])
+        smaller, larger = self.etas
+        size = state["step_size"] + scalars["start"]
+        size = xp.where(
+            turned > 0, larger * size, xp.where(turned < 0, smaller * size, size)
+        )
+        size = xp.clip(size, *self.step_sizes)
+        g = xp.where(turned < 0, 0.0, g)
+        return p - size * _sign(g, xp), {"prev": g, "step_size": size}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ASGD(Rule):
+    """SGD whose rate falls, with the mean of the parameters in its state as ``ax``.
+
+    ``p *= 1 - lambd * eta; p -= eta * g`` with ``eta = lr / (1 + lambd * lr * (t - 1))**alpha``,
+    and ``ax += (p - ax) / max(1, t - 1 - t0)``. `weight_decay` is added to the gradient. Where `lr`
+    changes PyTorch takes that of the step before. Source: Polyak and Juditsky 1992; Bottou 2010.
+    """
+
+    _slots = ("ax",)
+    lambd: float = 1e-4
+    alpha: float = 0.75
+    t0: float = 1e6
+
+    def scalars(self, step: int) -> dict[str, float]:
+        """Return the learning rate, that of this step, and the weight of the new parameters."""
+        eta = self.lr / (1.0 + self.lambd * self.lr * (step - 1)) ** self.alpha
+        return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
+
+    def _step(
+        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
+    ) -> Stepped:
+        """Make one step."""
+        eta = scalars["eta"]
+        weight = scalars["weight"]
+        new = p * (1.0 - self.lambd * eta) - eta * g
+        return new, {"ax": (1.0 - weight) * state["ax"] + weight * new}
+
+
+@dataclass(frozen=True, kw_only=True)
 class RMSprop(Rule):
     """RMSprop: ``p -= lr * g / (sqrt(v) + eps)``, with an optional momentum.
 
@@ -640,6 +794,10 @@ RULES: dict[str, type[Rule]] = {
     "lion": Lion,
     "lamb": LAMB,
     "radam": RAdam,
+    "nadam": NAdam,
+    "adamax": Adamax,
+    "rprop": Rprop,
+    "asgd": ASGD,
     "adafactor": Adafactor,
     "muon": Muon,
 }
@@ -687,16 +845,21 @@ def _flag(where: str, value: Any) -> bool:
 
 
 def _weights(where: str, value: Any) -> tuple[float, ...]:
-    if not isinstance(value, tuple | list) or len(value) != 2:
-        raise SettingError(f"{where}={value!r} must be two numbers")
-    weights = tuple(number(each, where) for each in value)
+    weights = _pair(where, value)
     if max(weights) >= 1:
         raise SettingError(f"{where}={value!r} must be below 1")
     return weights
 
 
+def _pair(where: str, value: Any) -> tuple[float, ...]:
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise SettingError(f"{where}={value!r} must be two numbers")
+    return tuple(number(each, where) for each in value)
+
+
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "float": lambda where, value: number(value, where),
     "bool": _flag,
+    "Pair": _pair,
     "tuple[float, float]": _weights,
 }

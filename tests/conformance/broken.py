@@ -867,6 +867,10 @@ RULES = [
     "lion",
     "lamb",
     "radam",
+    "nadam",
+    "adamax",
+    "rprop",
+    "asgd",
     "adafactor",
     "muon",
 ]

@@ -60,6 +60,22 @@ CASES = {
         "dampening": 0.4,
         "weight_decay": 0.02,
     },
+    "nadam, decoupled": {
+        "lr": 0.02,
+        "weight_decay": 0.3,
+        "decoupled_weight_decay": True,
+        "betas": (0.8, 0.95),
+        "momentum_decay": 0.3,
+    },
+    "nadam": {"lr": 0.02, "weight_decay": 0.1},
+    "adamax": {"lr": 0.02, "weight_decay": 0.02, "eps": 1e-3, "betas": (0.8, 0.95)},
+    "rprop": {
+        "lr": 0.02,
+        "etas": (0.3, 1.5),
+        "step_sizes": (0.01, 0.05),
+        "weight_decay": 0.02,
+    },
+    "asgd": {"lr": 0.1, "weight_decay": 0.02, "lambd": 0.3, "alpha": 0.6, "t0": 10},
     "rmsprop, centered": {
         "lr": 0.01,
         "alpha": 0.9,
@@ -97,8 +113,8 @@ OPTIMIZERS["lion"] = Later("timm.optim.Lion")
 OPTIMIZERS["lamb"] = partial(Later("timm.optim.Lamb"), max_grad_norm=None)
 # All rules but those that PyTorch's side of every backend test covers: the usual ones.
 NAMES = [
-    *("amsgrad", "lion", "lamb", "adagrad", "adadelta"),
-    *("radam", "adafactor", "muon"),
+    *("amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop"),
+    *("asgd", "radam", "adafactor", "muon"),
 ]
 
 
@@ -107,8 +123,8 @@ def name_of(case):
 
 
 def rates(case):
-    """The learning rate of each step."""
-    return CASES[case]["lr"] * FACTORS
+    """The learning rate of each step; PyTorch's ASGD takes a new one a step late."""
+    return CASES[case]["lr"] * (np.ones(STEPS) if case == "asgd" else FACTORS)
 
 
 # What is wanted
@@ -117,7 +133,8 @@ def rates(case):
 
 @contextmanager
 def in_double():
-    """PyTorch casts Muon's iterations to bfloat16."""
+    """PyTorch keeps scalars of NAdam and ASGD in the default type, and casts Muon's iterations to
+    bfloat16."""
     torch.set_default_dtype(torch.float64)
     try:
         with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
@@ -129,6 +146,8 @@ def in_double():
 def natives(case, parameters):
     """PyTorch's own optimizers for a rule."""
     name, settings = name_of(case), dict(CASES[case])
+    if name == "rprop":
+        del settings["weight_decay"]  # which PyTorch's does not have
     if name != "muon":
         return [OPTIMIZERS[name](parameters.values(), **settings)]
     both = {key: settings.pop(key, 0.1) for key in ("lr", "weight_decay")}
@@ -145,10 +164,11 @@ def by_pytorch(case):
     parameters = {
         name: torch.nn.Parameter(torch.tensor(each)) for name, each in STARTS.items()
     }
+    decay = CASES[case].get("weight_decay") if name_of(case) == "rprop" else 0.0
     optimizers = natives(case, parameters)
     for lr, gradients in zip(rates(case), GRADIENTS, strict=True):
         for name, parameter in parameters.items():
-            parameter.grad = torch.tensor(gradients[name])
+            parameter.grad = torch.tensor(gradients[name]) + decay * parameter.detach()
         for optimizer in optimizers:
             optimizer.param_groups[0]["lr"] = lr
             optimizer.step()
@@ -294,7 +314,7 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
     assert np.abs(expected).max() > 0.09
 
 
-@pytest.mark.parametrize("name", NAMES[:6])
+@pytest.mark.parametrize("name", NAMES[:9])
 def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
     optimizer = optimizer_by(backend, name, lr=0.1)
     ones = {name: np.ones(shape) for name, shape in SHAPES.items()}
@@ -351,6 +371,7 @@ PLAIN = {
     "sgd, dampening": ("SGD", {"momentum": 0.9, "dampening": 0.4}),
     "adam": ("Adam", {"amsgrad": True, "eps": 1e-3}),
     "adamw": ("AdamW", {"weight_decay": 0.1, "eps": 1e-3}),
+    "adamax": ("Adamax", {"eps": 1e-3}),
 }
 
 
@@ -523,6 +544,12 @@ BAD = [
         {"nesterov": True, "momentum": 0.9, "dampening": 0.1},
         "and no dampening",
     ),
+    (
+        "rprop",
+        {"etas": (0.5, 0.9)},
+        r"Rprop: etas=\(0.5, 0.9\) must be below 1 and above 1",
+    ),
+    ("rprop", {"step_sizes": 0.1}, "Rprop: step_sizes=0.1 must be two numbers"),
     (
         "muon",
         {"adjust_lr_fn": "rms"},

@@ -39,6 +39,10 @@ OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "lion": {"lr": 0.0003},
     "lamb": {"lr": 0.003},
     "radam": {"lr": 0.003},
+    "nadam": {"lr": 0.003},
+    "adamax": {"lr": 0.003},
+    "rprop": {"lr": 0.001},
+    "asgd": {"lr": 0.05},
     "adafactor": {"lr": 0.01},
     "muon": {"lr": 0.003, "adjust_lr_fn": "match_rms_adamw"},
 }
