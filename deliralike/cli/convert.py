@@ -15,8 +15,7 @@ def command(
     target: Annotated[
         Path,
         typer.Argument(
-            help="The file to write; its suffix decides: "
-            ".safetensors, .npz, .pth, .msgpack, .orbax."
+            help="The file to write; its suffix decides: .safetensors, .npz, .pth."
         ),
     ],
     model: Annotated[

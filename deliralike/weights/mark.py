@@ -5,15 +5,12 @@ A marked file is read exactly; names in other files are guessed, and the guess i
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-
-from deliralike.errors import WeightFileError
 
 Arrays = dict[str, np.ndarray]  # by name
 Notes = tuple[str, ...]
@@ -68,31 +65,3 @@ def archive_is_marked(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return is_marked(archive)
-
-
-def listing(places: Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that marks a file of nested dicts: the ordered names, each with its place.
-
-    Example:
-        >>> places_in(listing({"fc.weight": ("fc", "kernel")}))
-        {'fc.weight': ('fc', 'kernel')}
-    """
-    return _MARK + json.dumps(places)
-
-
-def places_in(text: object) -> dict[str, tuple[str, ...]] | None:
-    """Return the places of a `listing`; None for anything else.
-
-    Raises:
-        WeightFileError: The text begins like a listing, and is damaged or of a later version.
-    """
-    if not isinstance(text, str) or not text.startswith(_MARK.rpartition(" ")[0]):
-        return None
-    try:
-        places = json.loads(text.removeprefix(_MARK))
-        return {name: tuple(place) for name, place in places.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise WeightFileError(
-            f"its list of names begins with {text[:32]!r}, and is damaged or of a later version "
-            f"than {_MARK!r}"
-        ) from error

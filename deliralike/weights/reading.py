@@ -88,7 +88,7 @@ class Contents:
         """Return the most likely state and all notes, where there is no network to ask."""
         state, notes = self.best()
         axes = {array.ndim for array in state.values()}
-        if self.channels_last and not self.exact and 2 in axes and max(axes) > 2:
+        if self.channels_last and 2 in axes and max(axes) > 2:
             notes = (*notes, _NOT_ASKED)
         return state, notes
 
@@ -205,9 +205,13 @@ def _of_framework(path: Path, name: str, files: Any) -> Contents:
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
         if not isinstance(states, FileStates):
             states = FileStates(states, exact=archive_is_marked(path))
-    order = "all" if states.exact else files.order
     return Contents(
-        files.name, states, order, files.channels_last, states.exact, states.notes
+        files.name,
+        states,
+        files.order,
+        files.channels_last,
+        states.exact,
+        states.notes,
     )
 
 

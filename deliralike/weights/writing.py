@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,9 +36,8 @@ def write(
     """Write the weights of a network, or a neutral state, in the format of the suffix.
 
     ``.safetensors`` is our own; ``.npz`` is NumPy's; ``.pth`` and ``.pt`` are written by the
-    backend of that framework as a plain dict of tensors, ``.msgpack`` and ``.orbax`` (a folder) by
-    JAX's in flax's names and layouts. The file appears at once and whole: a failure leaves what was
-    there before.
+    backend of that framework as a plain dict of tensors. The file appears at once and whole: a
+    failure leaves what was there before.
 
     Raises:
         WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the
@@ -60,8 +58,7 @@ def write(
     state = storable(path, _state_of(weights))
     with replacing(path) as temporary:
         writer(temporary, state)
-        if temporary.is_file():
-            mark_archive(temporary)
+        mark_archive(temporary)
 
 
 def writer_of(path: Path) -> Callable[..., None]:
@@ -129,8 +126,7 @@ def _state_of(weights: Any) -> State:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield the path of a temporary file that replaces `path` when it is whole and on the disk.
 
-    The writer may put a folder there instead; a folder that is there already is not replaced. After
-    a failure the old file stays.
+    After a failure the old file stays.
     """
     final = path.resolve()  # a link stays a link
     temporary = final.with_name(f".{final.name}.{secrets.token_hex(4)}.tmp")
@@ -138,9 +134,8 @@ def replacing(path: Path) -> Iterator[Path]:
         with temporary.open("xb"):
             mode = temporary.stat().st_mode
         yield temporary
-        if not temporary.is_dir():
-            temporary.chmod(mode)  # safetensors would let nobody else read the file
-            flush(temporary)
+        temporary.chmod(mode)  # safetensors would let nobody else read the file
+        flush(temporary)
         temporary.replace(final)
         flush(final.parent)
     except WeightFileError:
@@ -152,8 +147,6 @@ def replacing(path: Path) -> Iterator[Path]:
             f"{path} was not written, and what was there is left as it was: {words}"
         ) from error
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
 
 

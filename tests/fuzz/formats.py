@@ -220,7 +220,13 @@ def _leaves(tree: Any, path: str = "") -> Arrays:
 
 
 def _orbax_samples() -> list[Files]:
-    return [_written("x.orbax", lambda path: weights.write(path, _state()))]
+    import orbax.checkpoint as orbax
+
+    def save(path: Path) -> None:
+        with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
+            checkpointer.save(path, _state())
+
+    return [_written("x.orbax", save)]
 
 
 def _orbax_strict(path: Path) -> Arrays:

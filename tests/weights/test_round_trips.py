@@ -16,7 +16,6 @@ from tests.conftest import BACKENDS
 
 SUFFIXES = [".safetensors", ".npz"]
 SUFFIXES += [".pth"] if "torch" in BACKENDS else []
-SUFFIXES += [".msgpack", ".orbax"] if "jax" in BACKENDS else []
 needs_torch = pytest.mark.skipif(
     "torch" not in BACKENDS, reason="reads PyTorch's own files"
 )
@@ -76,9 +75,7 @@ def test_every_name_of_the_zoo_comes_back_from_every_format(tmp_path):
         whole |= named
         some |= dict(list(named.items())[:4])
     for suffix in SUFFIXES:
-        merged = (
-            some if suffix in (".orbax", ".pth") else whole
-        )  # these two take a while
+        merged = some if suffix == ".pth" else whole  # this one takes a while
         assert_comes_back(tmp_path / f"all{suffix}", merged)
 
 
@@ -121,14 +118,7 @@ HOSTILE = {
 }
 
 
-# A folder of Orbax's takes a while to write, and takes names as a file of flax's does.
-AXES = [
-    (suffix, axes)
-    for suffix in SUFFIXES
-    for axes in (1, 2, 4)
-    if (suffix, axes) not in ((".orbax", 1), (".orbax", 4))
-]
-AXES += [(".orbax", axes) for axes in (1, 4) if ".orbax" in SUFFIXES]
+AXES = [(suffix, axes) for suffix in SUFFIXES for axes in (1, 2, 4)]
 
 
 @pytest.mark.parametrize(("suffix", "axes"), AXES)
@@ -176,39 +166,6 @@ def test_an_archive_that_is_marked_is_read_by_those_who_do_not_know_of_it(tmp_pa
         assert {name: theirs[name].tobytes() for name in theirs} == {
             name: a.tobytes() for name, a in state.items()
         }
-
-
-@needs_jax
-def test_flax_sees_nothing_of_the_mark(tmp_path):
-    from flax import serialization
-
-    weights.write(
-        tmp_path / "x.msgpack", stand_ins({"model.weight": 4, "head.weight": 1})
-    )
-    tree = serialization.msgpack_restore((tmp_path / "x.msgpack").read_bytes())
-    assert {key: set(layer) for key, layer in tree.items()} == {
-        "model": {"kernel"},
-        "head": {"scale"},
-    }
-    assert tree["model"]["kernel"].shape == (1, 2, 2, 3)
-
-
-@needs_jax
-def test_a_list_of_names_that_lies_is_refused(tmp_path):
-    path = tmp_path / "x.orbax"
-    weights.write(path, stand_ins({"a.weight": 2, "b.weight": 2}))
-    listing = (path / "deliralike.json").read_text()
-    for lie, message in [
-        (
-            listing.replace('["b", "kernel"]', '["a", "kernel"]'),
-            r"the list of their names differ: 'b\.kernel'",
-        ),
-        (listing[:-3], "damaged or of a later version"),
-        (listing.replace("weights 1", "weights 2"), "damaged or of a later version"),
-    ]:
-        (path / "deliralike.json").write_text(lie)
-        with pytest.raises(WeightFileError, match=message):
-            weights.read(path)
 
 
 # Files of others
@@ -378,22 +335,6 @@ def test_the_metadata_of_safetensors_hold_the_mark(tmp_path):
     content = (tmp_path / "x.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     assert json.loads(header["__metadata__"]["deliralike.order"]) == ["module.w"]
-
-
-@needs_jax
-@pytest.mark.parametrize(
-    "damage", ["_METADATA", "manifest.ocdbt", "deliralike.json", "d"]
-)
-def test_a_damaged_folder_of_orbax_is_named(tmp_path, damage):
-    path = tmp_path / "x.orbax"
-    weights.write(path, stand_ins({"a.weight": 2}))
-    found = [path / damage] if damage != "d" else list((path / "d").iterdir())
-    for file in found:
-        file.write_bytes(b"")
-    with pytest.raises(
-        WeightFileError, match=r"x\.orbax.* damaged.* copy the whole folder again"
-    ):
-        weights.read(path)
 
 
 def test_a_path_with_a_nul_is_refused():
