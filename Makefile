@@ -39,7 +39,7 @@ help:
 	@echo "make clean   remove the environment and everything built"
 
 demo: $(STAMP)
-	@$(PY) -m deliralike demo
+	@$(PY) examples/demo.py
 
 # Every framework is in this environment, so a module that cannot be imported is an error here,
 # not a doctest to skip as it is in pyproject.toml.

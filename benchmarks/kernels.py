@@ -108,7 +108,7 @@ def chainer_switches() -> Mapping[str, Switch]:
         "norms": composed(
             "batch_norm_train", "group_norm", "layer_norm", "_standardise"
         ),
-        "recurrence": composed("lstm", "rnn", "gru"),
+        "recurrence": composed("lstm", "gru"),
     }
 
 

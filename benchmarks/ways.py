@@ -72,7 +72,7 @@ def wrapped_knowing(processes, network, epochs, batches):
     )
 
     def step(*batch):
-        with network.share_sizes((BATCH,) * processes.count):
+        with network.parallelism.share_sizes((BATCH,) * processes.count):
             return optimizer.update(loss_of, *batch)
 
     return Way(step)

@@ -7,13 +7,16 @@ import io
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 COLUMN_GAP = "  "
-_NARROWEST = 8  # a column of texts is never narrower
+_UNLIMITED = 10_000  # columns
 
 
 def text_table(
@@ -35,20 +38,25 @@ def text_table(
         conv    216
         head     10
     """
-    cells = [list(columns), *(list(map(str, row)) for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    foldable = [index for index, name in enumerate(columns) if name not in right]
-    if width is not None:
-        _narrow(widths, foldable, width)
-    lines = []
-    for row in cells:
-        folded = [_folded(cell, size) for cell, size in zip(row, widths, strict=True)]
-        for parts in zip_longest(*folded, fillvalue=""):
-            padded = []
-            for name, part, size in zip(columns, parts, widths, strict=True):
-                padded.append(part.rjust(size) if name in right else part.ljust(size))
-            lines.append(COLUMN_GAP.join(padded).rstrip())
-    return "\n".join(lines)
+    gap = len(COLUMN_GAP)
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="")
+    for name in columns:
+        is_number = name in right
+        justify: Any = "right" if is_number else "left"
+        table.add_column(
+            Text(name), justify=justify, overflow="fold", no_wrap=is_number
+        )
+    for row in rows:
+        table.add_row(*[Text(str(cell)) for cell in row])
+    stream = io.StringIO()
+    console = Console(
+        file=stream,
+        width=width or _UNLIMITED,
+        color_system=None,
+        force_jupyter=False,
+    )
+    console.print(table)
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
 
 
 def write_csv(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:
@@ -102,26 +110,22 @@ def html_table(
         >>> html_table(["name"], [("<b>",)]).partition("<tbody>")[2]
         '<tr><td style="text-align: left">&lt;b&gt;</td></tr></tbody></table>'
     """
-    styles = []
-    for name in columns:  # notebooks have rules of their own for cells without one
-        side = "right" if name in right else "left"
-        styles.append(f' style="text-align: {side}"')
-    head = []
-    for name, style in zip(columns, styles, strict=True):
-        head.append(f'<th scope="col"{style}>{escape(name)}</th>')
-    body = []
-    for row in rows:
-        cells = []
-        for cell, style in zip(row, styles, strict=True):
-            cells.append(f"<td{style}>{escape(str(cell))}</td>")
-        body.append(f"<tr>{''.join(cells)}</tr>")
+    # Notebooks have rules of their own for cells without a style.
+    sides = ["right" if name in right else "left" for name in columns]
+    body = "".join(_html_row("td", row, sides) for row in rows)
+    head = _html_row('th scope="col"', columns, sides)
     title = ""
     if caption:
         title = f'<caption style="text-align: left">{escape(caption)}</caption>'
-    return (
-        f"<table>{title}<thead><tr>{''.join(head)}</tr></thead>"
-        f"<tbody>{''.join(body)}</tbody></table>"
-    )
+    return f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table>"
+
+
+def _html_row(tag: str, cells: Iterable[object], sides: Iterable[str]) -> str:
+    texts = []
+    for cell, side in zip(cells, sides, strict=True):
+        text = escape(str(cell))
+        texts.append(f'<{tag} style="text-align: {side}">{text}</{tag[:2]}>')
+    return f"<tr>{''.join(texts)}</tr>"
 
 
 def columns_that_fit(
@@ -153,25 +157,3 @@ def columns_that_fit(
 def terminal_width() -> int:
     """Return the columns of the terminal; 80 where there is none."""
     return shutil.get_terminal_size((80, 24)).columns
-
-
-def _narrow(widths: list[int], foldable: Sequence[int], width: int) -> None:
-    """Make the widest foldable columns narrower until the table fits, or they cannot be."""
-    excess = sum(widths) + len(COLUMN_GAP) * (len(widths) - 1) - width
-    while excess > 0 and foldable:
-        widest = max(foldable, key=widths.__getitem__)
-        if widths[widest] <= _NARROWEST:
-            return
-        widths[widest] -= 1
-        excess -= 1
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Return a text in pieces of a width, cut after a separator where there is one."""
-    pieces = []
-    while len(text) > width:
-        after_separator = max(text.rfind(mark, 0, width) for mark in " ._,/") + 1
-        cut = after_separator if after_separator > width // 2 else width
-        pieces.append(text[:cut].rstrip())
-        text = text[cut:]
-    return [*pieces, text]

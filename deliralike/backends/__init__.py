@@ -309,7 +309,6 @@ def DistributedDataParallel(
     *,
     buffers: str = "sync",
     scalars: str = "mean",
-    takes_whole: bool = False,
     in_backward: Mapping[str, Any] | None = None,
     averaging: LocalSGD | None = None,
     **settings: Any,
@@ -330,9 +329,6 @@ def DistributedDataParallel(
             normalisation has the statistics of the whole batch.
         scalars: How numbers that a loss function returns beside the loss are combined; see
             `ReplicaSettings`.
-        takes_whole: Whether every process is called with the whole batch, and takes its share of
-            it. Loaders are then those of a single process, but every process needs all data.
-            Outputs are those of the whole batch, without a graph.
         in_backward: Keywords of the framework's own engine, which then adds the gradients during
             backward; for PyTorch those of its ``DistributedDataParallel``, such as
             ``{"bucket_cap_mb": 10}``; for Chainer none, ``{}``: ChainerMN adds them at the end of
@@ -370,7 +366,7 @@ def DistributedDataParallel(
             "in several processes each has one replica: leave virtual_shards out"
         )
     refuse_synchronised_norms(wrapped, chosen.buffers)
-    distributed = of(wrapped).distribute(wrapped, chosen, processes, takes_whole)
+    distributed = of(wrapped).distribute(wrapped, chosen, processes)
     parallelism: Any = distributed.parallelism
     if in_backward is not None:
         parallelism.reduce_in_backward(**in_backward)

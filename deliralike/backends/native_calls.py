@@ -186,6 +186,11 @@ def along_one_axis(axis: Any, **others: Any) -> bool:
     return isinstance(axis, int)
 
 
+def by_numbers(min: Any = None, max: Any = None, **others: Any) -> bool:
+    """Return whether both limits are given as numbers."""
+    return isinstance(min, int | float) and isinstance(max, int | float)
+
+
 @cache
 def _signature(name: str) -> inspect.Signature:
     return inspect.signature(getattr(Functions, name))

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import wraps
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,7 @@ class ShapeArray:
 
     def __getitem__(self, index: Any) -> ShapeArray:
         """Take slices and whole numbers, as NumPy understands them."""
-        stand_in = np.broadcast_to(np.empty((), bool), self.shape)
-        part = ShapeArray(stand_in[index].shape, self.dtype)
-        return _with_sources_of(part, (self,))
+        return _with_sources_of(_by_numpy(getitem, self, index), (self,))
 
     def _combine(self, other: Any) -> ShapeArray:
         return _with_sources_of(_broadcast(self, other), (self, other))
@@ -256,18 +255,9 @@ class OutlineFunctions(Functions):
         return ShapeArray(_broadcast(condition, x, y).shape, _broadcast(x, y).dtype)
 
     def sum(self, x, dim=None, keepdim=False):
-        if dim is None:
-            dim = range(len(x.shape))
-        elif isinstance(dim, int | np.integer):
-            dim = (dim,)
-        dims = {d % len(x.shape) for d in dim}
-        shape = []
-        for d, size in enumerate(x.shape):
-            if d not in dims:
-                shape.append(size)
-            elif keepdim:
-                shape.append(1)
-        return ShapeArray(shape, x.dtype)
+        if not isinstance(dim, int | np.integer | None):
+            dim = tuple(dim)
+        return _by_numpy(np.any, x, dim, keepdims=keepdim)
 
     mean = max_along = sum
 
@@ -275,18 +265,16 @@ class OutlineFunctions(Functions):
         return ShapeArray(self.sum(x, dim).shape, "int64")
 
     def reshape(self, x, shape):
-        known = math.prod(size for size in shape if size != -1)
-        total = math.prod(x.shape)
-        open_size = total // known if known else -1
-        wanted = tuple(open_size if size == -1 else size for size in shape)
-        if list(shape).count(-1) > 1 or math.prod(wanted) != total:
+        try:
+            return _by_numpy(np.reshape, x, tuple(shape))
+        except ValueError:
             raise ShapeError(
-                f"reshape: {total} elements of shape {x.shape} do not fit into {tuple(shape)}"
-            )
-        return ShapeArray(wanted, x.dtype)
+                f"reshape: {math.prod(x.shape)} elements of shape {x.shape} do not fit into "
+                f"{tuple(shape)}"
+            ) from None
 
     def permute(self, x, dims):
-        return ShapeArray([x.shape[d] for d in dims], x.dtype)
+        return _by_numpy(np.transpose, x, tuple(dims))
 
     def broadcast_to(self, x, shape):
         return ShapeArray(np.broadcast_shapes(x.shape, tuple(shape)), x.dtype)
@@ -546,6 +534,14 @@ def _no_values() -> CapabilityError:
     return CapabilityError(
         "an outline knows shapes, not values: build the network on another backend"
     )
+
+
+def _by_numpy(
+    function: Callable[..., Any], x: ShapeArray, *settings: Any, **named: Any
+) -> ShapeArray:
+    """Return what a function of NumPy gives for an array without values."""
+    stand_in = np.broadcast_to(np.False_, x.shape)
+    return ShapeArray(function(stand_in, *settings, **named).shape, x.dtype)
 
 
 def _broadcast(*values: Any) -> ShapeArray:

@@ -6,6 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import backend_names
+from deliralike.errors import refuse_unknown
+
 if TYPE_CHECKING:
     from deliralike.backends import Entry
 
@@ -24,8 +28,6 @@ def command(
     No framework is loaded without NAMES.
     """
     from deliralike import backends
-    from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import backend_names
 
     known = backends.known()
     if names is None:
@@ -52,7 +54,6 @@ def _installed(name: str, entry: "Entry") -> Sequence[str]:
 def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:
     """Return the row of a backend; an error of the backend is shown in its row."""
     from deliralike import backends
-    from deliralike.errors import refuse_unknown
 
     refuse_unknown(name, known, f"there is no backend {name!r}")
     if known[name].missing:

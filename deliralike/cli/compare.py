@@ -10,7 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import console, is_piped, progress
+from deliralike.cli.options import Pairs, key_values, loaded_backends, settings_option
+from deliralike.cli.zoo import shape_of
+from deliralike.errors import ArgumentError, refuse_unknown
+from deliralike.terminal import plain
 
 
 def command(
@@ -65,9 +69,6 @@ def command(
             help="A file for the report: .html, .md, .json or .txt; may be given again."
         ),
     ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of the linear algebra.", min=1)
-    ] = None,
 ) -> None:
     """Prove that a network is the same everywhere, or name the first difference and its cause.
 
@@ -76,21 +77,16 @@ def command(
     """
     begin = time.perf_counter()
     from deliralike import own_code, zoo
-    from deliralike.cli.console import console, is_piped, progress
-    from deliralike.cli.options import key_values, limit_threads
-    from deliralike.cli.zoo import shape_of
     from deliralike.conformance.comparing import LEVELS, QUICK, compare
     from deliralike.conformance.proof import Proofs, check_ending
     from deliralike.conformance.subject import Subject
-    from deliralike.errors import ArgumentError, refuse_unknown
-    from deliralike.terminal import plain
     from deliralike.zoo.building import on_first
 
     files = [check_ending(path) for path in report or ()]  # before all the work
     usual = QUICK if quick else LEVELS
     wanted = tuple(levels.split(",")) if levels else usual
     settings = key_values(set_ or (), "--set")
-    names = _backends(backends)
+    names = loaded_backends(backends)
     if candidate is None:
         called_with: dict[str, Any] = {}
         if own_code.is_name(name):  # the others get ports, of which this is the proof
@@ -117,7 +113,7 @@ def command(
     )
     others = networks[1:] or networks  # one alone is compared with itself
     proofs = []
-    with limit_threads(threads), progress() as show:
+    with progress() as show:
         for number, network in enumerate(others):
             is_same_class = candidate is None
             proof = compare(
@@ -154,17 +150,6 @@ def _show(
     done: float,
 ) -> None:
     show(f"{backend}: {words}", (number + done) / count)
-
-
-def _backends(text: str | None) -> list[str]:
-    from deliralike import backends
-    from deliralike.cli.options import backend_names
-
-    names = backend_names(text) or list(backends.known())[:1]
-    for name in names:
-        # One that is unknown or missing is an error.
-        backends.get(name)
-    return names
 
 
 def _probe(

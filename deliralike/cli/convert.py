@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import say
+from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.errors import ProofFailed
+from deliralike.terminal import say_error
 
 
 def command(
@@ -68,10 +71,6 @@ def command(
     The exit code is 1 where --check finds other outputs, and nothing is written then.
     """
     from deliralike import zoo
-    from deliralike.cli.console import say
-    from deliralike.cli.options import key_values
-    from deliralike.errors import ProofFailed
-    from deliralike.terminal import say_error
 
     settings = key_values(set_ or (), "--set")
     names = key_values(name or (), "--name")

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from deliralike.errors import SettingError, refuse_unknown
+
 CONTEXT = {
     "allow_extra_args": True,
     "ignore_unknown_options": True,
@@ -52,7 +54,6 @@ def command(
     """
     from deliralike.backends.processes.environment import PATIENCE
     from deliralike.backends.processes.launch import launched, usual_engine, watched
-    from deliralike.errors import SettingError, refuse_unknown
 
     if not ctx.args:
         raise SettingError(
@@ -86,7 +87,6 @@ def _backend_in(arguments: list[str]) -> str | None:
 
     They name it by an option, or in a file or folder of settings.
     """
-    from deliralike.errors import SettingError
     from deliralike.training.experiment.files import read_content
     from deliralike.training.experiment.folder import SETTINGS
 

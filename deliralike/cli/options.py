@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import typer
@@ -58,15 +57,18 @@ def backend_names(text: str | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def limit_threads(count: int | None) -> AbstractContextManager[Any]:
-    """Limit the number of BLAS and OpenMP threads of all libraries loaded so far.
+def loaded_backends(text: str | None) -> list[str]:
+    """Return the backends of ``--backends`` after they are loaded.
 
-    None leaves the number to the libraries. Two pools of as many threads as there are cores, on
-    cores that others use too, make small layers ten times slower.
+    Raises:
+        BackendUnavailable: One is unknown or missing, or there is none at all.
     """
-    from threadpoolctl import threadpool_limits
+    from deliralike import backends
 
-    return threadpool_limits(count)
+    names = backend_names(text) or list(backends.known())[:1]
+    for name in names:
+        backends.get(name)
+    return names
 
 
 def _literal(text: str) -> Any:

@@ -5,7 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import Pairs, backend_names, key_values, settings_option
+from deliralike.cli.zoo import shape_of
+from deliralike.errors import SettingError
 
 
 def command(
@@ -39,8 +42,6 @@ def command(
             help="Where it is proved: jax,chainer. (default: all that are installed)"
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Samples in the batch.", min=1)] = 3,
-    seed: Annotated[int, typer.Option(help="Of weights and inputs.")] = 0,
     check: Annotated[
         bool,
         typer.Option("--check", help="Say what needs a hand; write and prove nothing."),
@@ -55,9 +56,6 @@ def command(
     """
     from deliralike import backends as known
     from deliralike import own_code
-    from deliralike.cli.console import say, show_table
-    from deliralike.cli.options import backend_names, key_values
-    from deliralike.errors import SettingError
 
     try:
         from deliralike.port.porting import FRAMEWORKS, port, save
@@ -65,8 +63,8 @@ def command(
         raise SettingError(f"port: {error}: pip install 'deliralike[port]'") from error
     network = own_code.load(name)
     for framework in {one.packages[0] for one in FRAMEWORKS} & {*known.available()}:
-        known.get(framework).seed(seed)
-    found = port(network, drawn(inputs, batch, seed), **key_values(set_ or (), "--set"))
+        known.get(framework).seed(0)
+    found = port(network, drawn(inputs), **key_values(set_ or (), "--set"))
     columns = ("definition", "lines", "changed")
     show_table(columns, found.changes, right=columns[1:])
     for title, remarks in (("Needs a hand", found.hands), ("Left out", found.left_out)):
@@ -90,30 +88,25 @@ def command(
     raise typer.Exit(1 if differs else 0)
 
 
-def drawn(texts: list[str], batch: int, seed: int) -> Any:
-    """Arrays of these forms, by position or by name.
+def drawn(texts: list[str]) -> Any:
+    """Return batches of three samples of these forms, by position or by name.
 
     Raises:
         SettingError: One is no shape, nor ``ints:LENGTH:BELOW``; or one alone has a name.
     """
     import numpy as np
 
-    from deliralike.errors import SettingError
-
     arrays = {}
     for number, text in enumerate(texts):
         name, _, form = text.rpartition("=")
-        arrays[name or number] = _entry(form).draw(
-            np.random.default_rng(seed + number), batch
-        )
+        generator = np.random.default_rng(number)
+        arrays[name or number] = _entry(form).draw(generator, 3)
     if len({*map(type, arrays)}) > 1:
         raise SettingError(f"--input {' '.join(texts)}: name all of them, or none")
     return arrays if isinstance(next(iter(arrays)), str) else tuple(arrays.values())
 
 
 def _entry(text: str) -> Any:
-    from deliralike.cli.zoo import shape_of
-    from deliralike.errors import SettingError
     from deliralike.zoo.inputs import Input
 
     if not text.startswith("ints:"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deliralike.cli.console import say
 from deliralike.errors import SettingError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ def ported(
     import numpy as np
 
     from deliralike import own_code, zoo
-    from deliralike.cli.console import say
 
     name = experiment.settings.network
     if not own_code.is_name(name):
@@ -76,7 +76,6 @@ def _write(port: Port, proof: str, settings: Settings, of_run: Path) -> Settings
     gets where it says none, would make another one when the run is resumed.
     """
     from deliralike import weights, zoo
-    from deliralike.cli.console import say
     from deliralike.port.porting import save
     from deliralike.training.experiment import SETTINGS, write_settings
 

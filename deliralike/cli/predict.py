@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deliralike.cli.console import figures_text, say, show_confusion, show_table
 from deliralike.errors import SettingError
+from deliralike.tables import write_csv
 
 if TYPE_CHECKING:
-    from deliralike.training.experiment.new_samples import NewSample, NewSamples
+    from deliralike.training.experiment.new_samples import NewSample
 
 Cells = dict[str, Any]  # a row of a table, by column
 
@@ -73,8 +75,6 @@ def command(
 
 
 def _judge(run: Path, backend: str | None, data: str | None, out: Path | None) -> None:
-    from deliralike.cli.console import figures_text, say, show_confusion
-    from deliralike.tables import write_csv
     from deliralike.training.evaluation import figures_of
     from deliralike.training.experiment import load_run, predict_held_out
     from deliralike.training.experiment.parts import make_metrics
@@ -158,9 +158,12 @@ def _predict_new(
     out: Path | None,
     batch_size: int | None,
 ) -> None:
-    from deliralike.cli.console import say
-    from deliralike.tables import write_csv
-    from deliralike.training.experiment import SETTINGS, new_samples, read_settings
+    from deliralike.training.experiment import (
+        SETTINGS,
+        new_samples,
+        predict_files,
+        read_settings,
+    )
     from deliralike.training.experiment.folder import read_last_start, refuse_no_run
 
     refuse_no_run(run)
@@ -170,14 +173,14 @@ def _predict_new(
     new = new_samples(run, inputs)
     place = run / f"new-{backend or read_settings(run / SETTINGS).backend}"
     is_archive = inputs[0].suffix.lower() == ".npz"
-    predictions = _with_progress(run, new, backend, batch_size)
+    predictions = predict_files(run, new, backend=backend, batch_size=batch_size)
     if start["task"] != "segmentation":
         target = out or place.with_suffix(".csv")
         rows = []
         for sample, output in predictions:
             rows.append(_cells(sample) | _predicted(output, start))
         write_csv(target, rows)
-        _show_predicted(rows, start)
+        _show(rows, start)
     elif is_archive:
         target = _write_masks(out or place, [output for _, output in predictions])
     else:
@@ -189,21 +192,7 @@ def _predict_new(
             shares = _write_mask(target, sample, output, start["classes"])
             rows.append(_cells(sample) | shares)
         write_csv(target / "shares.csv", rows)
-        _show_shares(rows, start["classes"])
     say(f"predictions: {target}")
-
-
-def _with_progress(
-    run: Path, new: "NewSamples", backend: str | None, batch_size: int | None
-) -> Iterator[tuple["NewSample", Any]]:
-    from deliralike.cli.console import progress
-    from deliralike.training.experiment import predict_files
-
-    with progress() as update:
-        predictions = predict_files(run, new, backend=backend, batch_size=batch_size)
-        for number, (sample, output) in enumerate(predictions, 1):
-            yield sample, output
-            update(sample.file.name, number / len(new))
 
 
 def _cells(sample: "NewSample") -> Cells:
@@ -273,41 +262,19 @@ def _write_volume(place: Path, file: Path, scores: Any) -> Any:
     return mask.array
 
 
-def _show_predicted(rows: list[Cells], start: Mapping[str, Any]) -> None:
+def _show(rows: list[Cells], start: Mapping[str, Any]) -> None:
     """Print the first rows: measured targets, or the class with its probability."""
-    columns = ["predicted", "probability"]
+    first = next(iter(rows[0]))
+    columns = [first, "predicted", "probability"]
     if start["task"] == "regression":
-        columns = [f"predicted {name}" for name in start["classes"]]
-    shown = []
+        columns = [first, *(f"predicted {name}" for name in start["classes"])]
+    table = []
     for row in rows[:SHOWN]:
-        cells = row
-        if start["task"] != "regression":
-            probability = row.get(f"probability {row['predicted']}")
-            share = "" if probability is None else f"{float(probability):.1%}"
-            cells = {**row, "probability": share}
-        shown.append([cells[name] for name in columns])
-    _show(columns, rows, shown, columns[-1:])
-
-
-def _show_shares(rows: list[Cells], classes: list[str]) -> None:
-    shown = []
-    for row in rows[:SHOWN]:
-        shown.append([f"{float(row[f'share {name}']):.1%}" for name in classes])
-    _show(classes, rows, shown, classes)
-
-
-def _show(
-    columns: list[str],
-    rows: list[Cells],
-    shown: list[list[Any]],
-    right: Iterable[str],
-) -> None:
-    """Print figures of the first rows, after the first cell of each."""
-    from deliralike.cli.console import say, show_table
-
-    cells = []
-    for row, figures in zip(rows, shown, strict=False):
-        cells.append([next(iter(row.values())), *figures])
-    show_table([next(iter(rows[0])), *columns], cells, right=right)
+        probability = row.get(f"probability {row.get('predicted')}", "")
+        if probability:
+            probability = f"{float(probability):.1%}"
+        cells = row | {"probability": probability}
+        table.append([cells[name] for name in columns])
+    show_table(columns, table, right=columns[-1:])
     if len(rows) > SHOWN:
         say(f"… and {len(rows) - SHOWN} others")

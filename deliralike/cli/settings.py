@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli.options import Pairs, key_values, settings_option
 
 
 def command(
@@ -16,14 +16,13 @@ def command(
         ),
     ] = "resnet8",
     set_: Annotated[
-        Pairs, settings_option("Another value: data=mri-slices, optimizer.lr=0.1.")
+        Pairs, settings_option("Another value: data=photos/, optimizer.lr=0.1.")
     ] = None,
 ) -> None:
     """Print a file of all settings as TOML, with what they do.
 
     Try: deliralike settings resnet8 > settings.toml.
     """
-    from deliralike.cli.options import key_values
     from deliralike.training.experiment import as_toml
     from deliralike.training.experiment.files import changed, settings_from
 

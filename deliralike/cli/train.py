@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
+from deliralike.cli import runs
+from deliralike.cli.console import figure_text, figures_text, say, show_confusion
+from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.cli.ported import ported
+from deliralike.cli.settings import spread
 from deliralike.errors import SettingError, listed
 
 if TYPE_CHECKING:
@@ -30,12 +34,6 @@ def command(
         str | None,
         typer.Option(
             help="A dataset, or your own: module:function, a folder, .npz, .csv. (default: digits)"
-        ),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="What a folder is for: classification or segmentation. (default: guessed)"
         ),
     ] = None,
     target: Annotated[
@@ -90,19 +88,9 @@ def command(
         int | None,
         typer.Option(min=2, help="Cross-validation: so many runs, and a summary."),
     ] = None,
-    fold: Annotated[
-        int | None, typer.Option(min=1, help="Only this one of the folds.")
-    ] = None,
     seeds: Annotated[
         int | None,
         typer.Option(min=1, help="So many runs, with seeds from --seed on, and means."),
-    ] = None,
-    grid: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=A,B",
-            help="A run with each value: optimizer.lr=0.1,0.01; of several every combination.",
-        ),
     ] = None,
     optimizer: Annotated[
         str | None, typer.Option(help="sgd, adam, adamw, rmsprop … (default: sgd)")
@@ -111,27 +99,11 @@ def command(
         float | None,
         typer.Option(help="The learning rate. (default: depends on the optimizer)"),
     ] = None,
-    optimizer_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="A number of the optimizer: momentum=0.8."
-        ),
-    ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, float64 … (default: float32)")
-    ] = None,
     device: Annotated[
         list[str] | None,
         typer.Option(
             help="A device of the backend; several for replicas, or for the processes of a node. "
             "(default: its first)"
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="For BLAS and OpenMP. (default: as many as the libraries choose)",
         ),
     ] = None,
     set_: Annotated[
@@ -155,30 +127,23 @@ def command(
     """
     from deliralike import join
     from deliralike.backends.processes.environment import restarts
-    from deliralike.cli.options import key_values
-    from deliralike.cli.settings import spread
 
     options = {
         "data": data,
-        "data_settings.task": task,
         "data_settings.target": target,
         "backend": backend,
         "epochs": epochs,
         "batch_size": batch_size,
         "seed": seed,
         "folds": folds,
-        "fold": fold,
         "optimizer": optimizer,
         "optimizer_settings.lr": lr,
-        "dtype": dtype,
         "devices": device,
     }
     changes: dict[str, Any] = {}
     for key, value in options.items():
         if value is not None:
             changes[key] = value
-    for key, value in key_values(optimizer_set or (), "--optimizer-set").items():
-        changes[f"optimizer_settings.{key}"] = value
     changes |= spread(key_values(set_ or (), "--set"))
     if (source is None) == (resume is None):
         raise SettingError(
@@ -193,35 +158,28 @@ def command(
         raise SettingError(
             "--continue and restarts go on in the folder of the run: name it, --out FOLDER"
         )
-    if seeds is not None or grid:
+    if seeds is not None:
         if source is None:
             raise SettingError(
-                "--seeds and --grid go on by the call that began them, with its --out: leave "
-                "--resume away"
+                "--seeds go on by the call that began them, with its --out: leave --resume away"
             )
         train = partial(
-            run,
-            resume=None,
-            threads=threads,
-            if_there=True,
-            accept=accept or (),
-            proof=proof,
+            run, resume=None, if_there=True, accept=accept or (), proof=proof
         )
-        _sweep(source, changes, grid or (), seeds, out, train)
+        _train_seeds(_from_source(source, changes), seeds, out, train)
         return
     if source is not None:
         experiment = _from_source(source, changes)
     else:
         experiment = _from_folder(Path(resume or ""), changes)
     experiment.processes = join()
-    run(experiment, out, resume, threads, continue_ or again > 0, accept or (), proof)
+    run(experiment, out, resume, continue_ or again > 0, accept or (), proof)
 
 
 def run(
     experiment: "Experiment",
     out: Path | None,
     resume: Path | None,
-    threads: int | None = None,
     if_there: bool = False,
     accept: Sequence[str] = (),
     proof: bool = True,
@@ -233,8 +191,6 @@ def run(
         accept: The settings that may differ from those of a resumed run.
         proof: Prove the port of a class of another framework.
     """
-    from deliralike.cli.options import limit_threads
-
     settings = experiment.settings
     if settings.folds is not None and experiment.processes.count > 1:
         raise SettingError(
@@ -244,40 +200,44 @@ def run(
         raise SettingError(
             "--accept is for one run: folds that shall go on are those of the same settings"
         )
-    with limit_threads(threads):
-        if settings.folds is None:
-            _train_run(
-                experiment, resume or out, resume is not None, if_there, accept, proof
-            )
-        elif settings.fold is None:
-            _all_folds(experiment, resume or out)
-        elif resume is not None:
-            _train_run(experiment, resume, True)
-        else:
-            _train_fold(experiment, out)
+    if settings.folds is None:
+        _train_run(
+            experiment, resume or out, resume is not None, if_there, accept, proof
+        )
+    elif settings.fold is None:
+        _all_folds(experiment, resume or out)
+    elif resume is not None:
+        _train_run(experiment, resume, True)
+    else:
+        _train_fold(experiment, out)
 
 
-def _sweep(
-    source: str,
-    changes: Mapping[str, Any],
-    grid: Sequence[str],
-    seeds: int | None,
+def _train_seeds(
+    experiment: "Experiment",
+    count: int,
     out: Path | None,
     train: Callable[["Experiment", Path], None],
 ) -> None:
-    """Train a run for each combination of the grid and each seed."""
+    """Train a run for each seed that has not finished, in a folder of `out`, and list them."""
     from deliralike import join
-    from deliralike.cli.settings import spread
-    from deliralike.cli.sweeps import combinations, train_all
+    from deliralike.training.experiment.folder import next_folder
 
-    processes, experiments = join(), {}
-    first_seed = 0
-    if seeds is not None:
-        first_seed = _from_source(source, changes).settings.seed
-    for name, values in combinations(grid, seeds, first_seed):
-        experiments[name] = _from_source(source, {**changes, **spread(values)})
-        experiments[name].processes = processes
-    train_all(experiments, out, train)
+    if join().count > 1:
+        raise SettingError(
+            "--seeds makes runs one after the other: leave 'deliralike launch' away"
+        )
+    settings, _ = (
+        experiment.complete()
+    )  # mistakes are reported before there is a folder
+    parent = out or next_folder("runs", settings.short_name)
+    for seed in range(settings.seed, settings.seed + count):
+        say(f"seed {seed}", "bold")
+        try:
+            train(experiment.with_(seed=seed), parent / f"seed={seed}")
+        except typer.Exit:
+            say(f"the same call with --out {parent} goes on with all runs")
+            raise
+    runs.command(parent, mean=True)
 
 
 def _from_source(source: str, changes: Mapping[str, Any]) -> "Experiment":
@@ -311,7 +271,6 @@ def _train_run(
     accept: Sequence[str] = (),
     proof: bool = True,
 ) -> None:
-    from deliralike.cli.ported import ported
     from deliralike.training.experiment import SETTINGS, RunResult, refuse_existing
 
     if if_there and folder is not None:
@@ -370,7 +329,6 @@ def _draw_predictions(plan: "RunPlan") -> None:
 
 
 def _announce(plan: "RunPlan") -> None:
-    from deliralike.cli.console import say
     from deliralike.network.core import count_parameters
     from deliralike.training.experiment.folder import STATUS
 
@@ -403,7 +361,6 @@ def _stopped(error: KeyboardInterrupt, processes: "ProcessGroup", folder: Path) 
 
 
 def _show(result: "RunResult") -> None:
-    from deliralike.cli.console import figures_text, say, show_confusion
     from deliralike.training.experiment.folder import CONFUSION, CURVES, SHEET
 
     milliseconds = result.history.seconds_per_step * 1e3
@@ -441,7 +398,6 @@ def _train_fold(experiment: "Experiment", folder: Path | None) -> None:
 
 def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
     """Return the result of a fold in its folder: begun, resumed, or finished already."""
-    from deliralike.cli.console import say
     from deliralike.training.experiment import RunResult
 
     say(f"fold {fold} of {experiment.settings.folds}", "bold")
@@ -453,17 +409,12 @@ def _fold(experiment: "Experiment", folder: Path, fold: int) -> "RunResult":
 
 
 def _show_folds(result: "FoldsResult") -> None:
-    from deliralike.cli.console import figure_text, say, show_table
     from deliralike.training.experiment.folder import SUMMARY
 
-    folds = [f"fold {number}" for number in range(1, len(result.runs) + 1)]
-    columns = [[*folds, "mean", "95 % interval, from", "to"]]
     for name, interval in result.metrics.items():
-        values = [run.metrics[name] for run in result.runs]
-        values += [interval.mean, interval.low, interval.high]
-        columns.append([figure_text(name, value) for value in values])
-    names = list(result.metrics)
-    show_table(["held-out", *names], zip(*columns, strict=True), right=names)
+        numbers = (interval.mean, interval.low, interval.high)
+        mean, low, high = [figure_text(name, number) for number in numbers]
+        say(f"held-out {name}: mean {mean}, 95 % interval from {low} to {high}")
     say(
         f"see {result.folder / SUMMARY}; each fold is a run of its own: deliralike predict "
         f"{result.runs[0].folder}"

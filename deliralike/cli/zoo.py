@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.options import Pairs, settings_option
-
-_WIDE = 120  # the columns of a terminal in which tables show everything
+from deliralike.cli.console import say, show_table
+from deliralike.cli.options import Pairs, key_values, settings_option
+from deliralike.errors import SettingError, UnknownName
 
 
 def command(
@@ -51,9 +51,6 @@ def command(
     With --weights: the published weights.
     """
     from deliralike import zoo
-    from deliralike.cli.console import say
-    from deliralike.cli.options import key_values
-    from deliralike.errors import SettingError, UnknownName
 
     if weights:
         _weights(name or "*")
@@ -83,7 +80,6 @@ def command(
 
 def _list(names: tuple[str, ...]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import console, say, show_table
     from deliralike.zoo import table
     from deliralike.zoo.summary import described
 
@@ -92,21 +88,14 @@ def _list(names: tuple[str, ...]) -> None:
     for name in names:
         row = ours.get(name) or described(zoo.find(name))
         shapes = ", ".join(map(_input, row.inputs))
-        dims = ", ".join(map(str, row.dims))
-        rows.append((name, f"{row.parameters:,}", shapes, row.task, dims))
-    columns = ["network", "parameters", "input", "task", "axes"]
-    legend = "Shapes of one sample, channels first"
-    if console().width < _WIDE:
-        columns.remove("axes")
-    else:
-        legend += "; axes: numbers of spatial axes"
-    show_table(columns, [row[: len(columns)] for row in rows], right=["parameters"])
-    say(f"{legend}. More: deliralike zoo NAME")
+        rows.append((name, f"{row.parameters:,}", shapes, row.task))
+    columns = ["network", "parameters", "input", "task"]
+    show_table(columns, rows, right=["parameters"])
+    say("Shapes of one sample, channels first. More: deliralike zoo NAME")
 
 
 def _weights(name: str) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import console, say, show_table
 
     if not set(name) & set("*?["):
         zoo.find(name)  # names the nearest if there is none
@@ -118,9 +107,6 @@ def _weights(name: str) -> None:
     rows = [dict(zip(columns, row, strict=True)) for row in table.rows()]
     if len(table.names) == sum(row["architecture"] == name for row in rows):
         columns.remove("architecture")
-    if console().width < _WIDE:
-        columns.remove("preprocessing")
-        say(f"The preprocessing is shown in a terminal of at least {_WIDE} columns.")
     cells = [[row[column] for column in columns] for row in rows]
     show_table(columns, cells, right=["classes", "size"])
     say(
@@ -130,7 +116,6 @@ def _weights(name: str) -> None:
 
 def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) -> None:
     from deliralike import zoo
-    from deliralike.cli.console import say, show_table
 
     architecture = zoo.find(name)
     outline = zoo.outline(name, shape, **settings)
@@ -148,8 +133,6 @@ def _detail(name: str, shape: tuple[int, ...] | None, settings: dict[str, Any]) 
 
 def shape_of(text: str | None) -> tuple[int, ...] | None:
     """Read a shape such as ``3x224x224``."""
-    from deliralike.errors import SettingError
-
     if text is None:
         return None
     sizes = text.lower().replace(",", "x").split("x")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from traceback import walk_tb
 from typing import TypeVar
 
 from deliralike.conformance.observe.raised import in_words
@@ -32,19 +30,7 @@ class Attempts:
         try:
             return function()
         except Exception as error:  # noqa: BLE001  # of whatever arrays strangers' networks make
-            note = (
-                f"{what} failed and was left out: {in_words(error)} ({_place(error)})."
-            )
+            note = f"{what} failed and was left out: {in_words(error)}."
             if note not in self.notes:
                 self.notes.append(note)
             return otherwise
-
-
-def _place(error: BaseException) -> str:
-    """The innermost line of this package that an error went through."""
-    root, place = Path(__file__).parents[1], ""
-    for frame, number in walk_tb(error.__traceback__):
-        file = Path(frame.f_code.co_filename)
-        if file.is_relative_to(root):
-            place = f"{file.relative_to(root.parent)}:{number}"
-    return place

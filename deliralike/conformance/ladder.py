@@ -26,7 +26,6 @@ from deliralike.conformance.findings import (
 )
 from deliralike.conformance.kinds import Batch
 from deliralike.conformance.levels import (
-    precision,
     semantics,
     sizes,
     stepping,
@@ -101,15 +100,13 @@ class Ladder:
         self.masks = masks
         self.settings = settings
         # Numbers that float32 holds are exact in both types.
-        self.is_short = {side.network.dtype_name for side in sides} == {"float32"}
-        if self.is_short:
+        if {side.network.dtype_name for side in sides} == {"float32"}:
             batch = nest.map(lambda leaf: in_dtype(leaf, np.float32), batch)
         self.batch = nest.map(lambda leaf: in_dtype(leaf, np.float64), batch)
         self.levels: dict[str, Level] = {}  # by name, as they come
         self.match: Match | None = None
         self.notes: tuple[str, ...] = ()  # of what level L1 leaves out
         self.reshaped: list[Finding] = []  # tensors of one name and two shapes
-        self.in_float32 = ""  # how exact the candidate is there
 
     def proof(self) -> Proof:
         """Climb the ladder as far as it goes."""
@@ -133,7 +130,6 @@ class Ladder:
             },
             self._batch_in_words(),
             self._match_in_words(),
-            (self.in_float32,) if self.in_float32 else (),
             seconds=time.perf_counter() - start,
             date=datetime.now(UTC).date().isoformat(),
         )
@@ -435,15 +431,6 @@ class Ladder:
         if "L7" in self.settings.levels:
             self._begin("L7")
             self._sizes(sides)
-            if (
-                self.is_short
-                and len({side.network.backend for side in self._sides}) > 1
-            ):
-                self.in_float32 = self.running.attempt(
-                    "A run in float32",
-                    lambda: precision.in_words(*self._sides, self.batch),
-                    "",
-                )
         if "L4" in self.settings.levels:
             self._begin("L4")
             never = self.running.modes["train"].never

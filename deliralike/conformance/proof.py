@@ -81,7 +81,6 @@ class Proof(ProofData, Report):
         versions: Of the packages that took part, by name.
         batch: What was fed, by path: ``{"args[0]": "float64 (5, 3, 9, 9)"}``.
         match: How names of one were found in the other; empty where they are the same.
-        notes: What a reader should know of the whole.
         seconds: How long it took.
         date: The day on which it was made, ``"2026-11-25"``, in coordinated universal time.
     """

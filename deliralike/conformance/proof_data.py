@@ -54,7 +54,6 @@ class ProofData(Verdict):
     versions: Mapping[str, str] = field(default_factory=dict)
     batch: Mapping[str, str] = field(default_factory=dict)
     match: str = ""
-    notes: tuple[str, ...] = ()
     seconds: float = 0.0
     date: str = ""
 

@@ -7,10 +7,8 @@ from deliralike.data import nifti, transforms
 from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, order, size
 from deliralike.data.broadcast_loader import FromRoot
-from deliralike.data.cached import Cached
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
-from deliralike.data.distances import signed_distances
 from deliralike.data.folders import ImageFolder, image_folder
 from deliralike.data.folds import Fold, folds
 from deliralike.data.foreign import Batches, loader_of
@@ -35,7 +33,6 @@ from deliralike.data.transforms import CropByPosNegLabel
 
 __all__ = [
     "Batches",
-    "Cached",
     "CropByPosNegLabel",
     "CutMix",
     "Dataset",
@@ -64,7 +61,6 @@ __all__ = [
     "nifti_files",
     "order",
     "read_nifti",
-    "signed_distances",
     "size",
     "stratified_split",
     "subset",

@@ -11,12 +11,11 @@ import numpy as np
 from deliralike.data.dataset import Dataset, Samples, random_split, stratified_split
 from deliralike.data.source import is_indexable
 from deliralike.errors import SettingError, listed
+from deliralike.network.batch_names import inputs_and_label
 from deliralike.terminal import warn
 
 INPUTS = ("inputs", "x", "X", "images", "data")  # names of arrays, as they are in use
 LABELS = ("labels", "y", "targets", "target", "masks")
-_INPUT_OF_ROW = (*INPUTS, "image", "img", "pixel_values")
-_LABEL_OF_ROW = (*LABELS, "label")
 _CHANNELS = (1, 3, 4)
 _FEW = 20  # numbers that are classes without a doubt
 _SAMPLES_OF_A_CLASS = 5  # on average; fewer are in doubt
@@ -81,13 +80,8 @@ def first_present(names: Iterable[str], among: Container[str]) -> str | None:
 
 def _are_parts(source: Any) -> bool:
     """Whether it is a pair of parts; a pair of inputs and labels is one part."""
-    if (
-        isinstance(source, Samples)
-        or not isinstance(source, tuple | list)
-        or len(source) != 2
-    ):
-        return False
-    return all(isinstance(part, tuple | list) or _is_dataset(part) for part in source)
+    is_pair = isinstance(source, tuple | list) and len(source) == 2
+    return is_pair and all(map(_is_dataset, source))
 
 
 def _is_dataset(source: Any) -> bool:
@@ -155,19 +149,13 @@ def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
 def _pair_of(sample: Any, name: str) -> tuple[Any, Any]:
     """The input and the label of a sample, which may be a row with names."""
     if isinstance(sample, Mapping):
-        of_input = first_present(_INPUT_OF_ROW, sample)
-        of_label = first_present(_LABEL_OF_ROW, sample)
-        if of_input is not None and of_label is not None:
-            return sample[of_input], sample[of_label]
-        kind = f"a row with {[*sample]}"
-    elif len(sample) == 2:
-        return sample[0], sample[1]
-    else:
-        kind = f"{len(sample)} values"
-    raise SettingError(
-        f"{name!r} has samples of {kind}: wanted are an input and a label, or names such as "
-        "'image' and 'label'"
-    )
+        return inputs_and_label(sample)
+    if len(sample) != 2:
+        raise SettingError(
+            f"{name!r} has samples of {len(sample)} values: wanted are an input and a label, or "
+            "names such as 'image' and 'label'"
+        )
+    return sample[0], sample[1]
 
 
 def as_inputs(inputs: np.ndarray) -> np.ndarray:

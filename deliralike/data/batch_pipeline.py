@@ -53,21 +53,6 @@ class BatchPipeline:
     transform: Call | None = None
     batch_transform: Call | None = None
 
-    @classmethod
-    def of(
-        cls, source: Source, seed: int, transform: Any, batch_transform: Any
-    ) -> "BatchPipeline":
-        """Return the pipeline of a source and its transforms; their signatures are read here.
-
-        Raises:
-            ArgumentError: A transform cannot be called.
-        """
-        if transform is not None:
-            transform = Call.of(transform)
-        if batch_transform is not None:
-            batch_transform = Call.of(batch_transform, "batch_transform")
-        return cls(source, seed, transform, batch_transform)
-
     @property
     def mixes_samples(self) -> bool:
         """Whether the transform of batches has to see all samples of a batch."""
@@ -103,7 +88,7 @@ class BatchPipeline:
 
 
 def _copy(leaf: Any) -> Any:
-    """Return a copy of an array that can be written to; those of `Cached` cannot."""
+    """Return a copy of an array that can be written to."""
     if isinstance(leaf, np.ndarray) and leaf.flags.writeable:
         return leaf.copy()
     return leaf

@@ -1,6 +1,5 @@
 """Batches in a seeded order, which is the same on every backend, machine and version of NumPy."""
 
-from collections.abc import Mapping
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -92,7 +91,7 @@ def size(arrays: Any) -> int:
     return samples
 
 
-def take(arrays: Nest, indices: np.ndarray | slice) -> Nest:
+def take(arrays: Nest, indices: np.ndarray | slice | int) -> Nest:
     """Return the samples of a nest of arrays in these places; other leaves as they are."""
     return nest.map_where(_is_array, itemgetter(indices), arrays)
 
@@ -135,22 +134,16 @@ def _refuse_lists(arrays: Any) -> None:
     its first axis would be taken for that of the samples. One of arrays as long as an array beside
     it is a container.
     """
-    if isinstance(arrays, Mapping):
-        entries = {f"[{name!r}]": value for name, value in arrays.items()}
-    elif hasattr(arrays, "_fields"):
-        entries = {f".{name}": getattr(arrays, name) for name in arrays._fields}
-    elif isinstance(arrays, tuple):
-        entries = {f"[{place}]": value for place, value in enumerate(arrays)}
-    else:
-        return
-    lengths = {len(value) for value in entries.values() if _is_array(value)}
-    for place, value in entries.items():
-        if type(value) is not list or not value:
+    leaves, structure = nest.flatten(arrays, lambda each: type(each) is list)
+    lengths = {len(leaf) for leaf in leaves if _is_array(leaf)}
+    for number, leaf in enumerate(leaves):
+        if type(leaf) is not list or not leaf:
             continue
-        if not (_is_array(value[0]) and len(value[0]) in lengths):
+        if not (_is_array(leaf[0]) and len(leaf[0]) in lengths):
+            place = nest.path_of(structure, number, "samples")
             raise ArgumentError(
-                f"samples{place} is a list of {len(value)}, wanted an array with the samples along "
-                f"its first axis: np.asarray(samples{place}). Several arrays are a tuple"
+                f"{place} is a list of {len(leaf)}, wanted an array with the samples along its "
+                f"first axis: np.asarray({place}). Several arrays are a tuple"
             )
 
 

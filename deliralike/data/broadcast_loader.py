@@ -64,7 +64,7 @@ class FromRoot(Loader):
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch from number `first` on, the same in every process."""
         count = batching.batch_count(
-            len(self._indices(epoch)), self.batch_size, self.drop_last
+            len(self.order(epoch)), self.batch_size, self.drop_last
         )
         with ExitStack() as stack:
             batches = None

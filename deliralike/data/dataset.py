@@ -1,6 +1,6 @@
 """The dataset classes: arrays to learn from, arrays held out, and the names of the classes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -129,24 +129,24 @@ def stratified_split(
     """
     check_fraction(held_out)
     count = len(samples.labels)
-    is_held_out = np.zeros(count, dtype=bool)
+    places: list[int] = []
     first_of_classes = []
     for label in np.unique(samples.labels):
         members = np.flatnonzero(samples.labels == label)
         order = permutation(len(members), seed, f"data/split/{label}")
         to_hold_out = min(round(held_out * len(members)), len(members) - 1)
-        is_held_out[members[order[:to_hold_out]]] = True
+        places.extend(members[order[:to_hold_out]])
         if len(members) > 1:
             first_of_classes.append(members[order[0]])
-    if not is_held_out.any():
+    if not places:
         if not first_of_classes:
             raise SettingError(
                 f"{count} samples cannot be split by classes, each of which has one sample"
             )
         drawn = permutation(len(first_of_classes), seed, "data/split")
         some = drawn[: max(1, round(held_out * count))]
-        is_held_out[np.array(first_of_classes)[some]] = True
-    return _divided(samples, is_held_out)
+        places = [first_of_classes[place] for place in some]
+    return _divided(samples, places)
 
 
 def random_split(
@@ -159,15 +159,15 @@ def random_split(
     Raises:
         SettingError: The fraction is not between 0 and 1.
     """
-    count = len(samples.labels)
-    is_held_out = np.zeros(count, dtype=bool)
-    is_held_out[held_out_places(count, held_out, seed)] = True
-    return _divided(samples, is_held_out)
+    return _divided(samples, held_out_places(len(samples.labels), held_out, seed))
 
 
-def _divided(samples: Samples, is_held_out: np.ndarray) -> tuple[Samples, Samples]:
-    train = samples.take(np.flatnonzero(~is_held_out))
-    return train, samples.take(np.flatnonzero(is_held_out))
+def _divided(
+    samples: Samples, held_out: Sequence[int] | np.ndarray
+) -> tuple[Samples, Samples]:
+    is_held_out = np.zeros(len(samples.labels), dtype=bool)
+    is_held_out[held_out] = True
+    return samples.take(~is_held_out), samples.take(is_held_out)
 
 
 def held_out_places(count: int, held_out: float, seed: int) -> np.ndarray:

@@ -102,44 +102,20 @@ def image_folder(
         pictures = _pictures(root / each)
         files.extend(pictures)
         labels.extend([label] * len(pictures))
-    return _dataset(files, labels, names, size, mode)
+    return listed_pictures(files, labels, names, size, mode)
 
 
 def listed_pictures(
-    files: Sequence[str | Path],
+    files: Sequence[Path],
     labels: Sequence[int] | np.ndarray,
     classes: Sequence[str],
-    *,
     size: AnySize | None = None,
     mode: str = "RGB",
 ) -> ImageFolder:
-    """Return pictures that are listed one by one, as a table has them.
-
-    Args:
-        files: Every picture.
-        labels: The class of each, as its place in `classes`.
-        classes: The names of the classes.
-        size, mode: As `image_folder` has them.
-
-    Raises:
-        SettingError: There is no such file.
-    """
-    for path in map(Path, files):
-        if not path.is_file():
-            raise SettingError(f"there is no picture {str(path)!r}")
-    return _dataset(files, labels, classes, size, mode)
-
-
-def _dataset(
-    files: Sequence[str | Path],
-    labels: Sequence[int] | np.ndarray,
-    classes: Sequence[str],
-    size: AnySize | None,
-    mode: str,
-) -> ImageFolder:
+    """Return pictures that are listed one by one; a label is the place of a class in `classes`."""
     refuse_unknown(mode, MODES, f"mode {mode!r} is unknown", SettingError)
     return ImageFolder(
-        tuple(map(Path, files)),
+        tuple(files),
         np.array(labels, np.int64),
         tuple(classes),
         None if size is None else picture_size(size),

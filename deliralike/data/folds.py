@@ -1,5 +1,6 @@
 """Folds for cross-validation: scikit-learn's, seeded, as plain indices into all samples."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.data.source import readable, subset
-from deliralike.errors import BatchError, SettingError
+from deliralike.errors import SettingError
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,7 @@ def folds(
 
     Raises:
         SettingError: k is below 2 or above the number of samples, of groups, or of samples of a
-            class.
-        BatchError: Labels or groups are not one for each sample, or labels are no classes.
+            class; labels or groups are not one for each sample, or labels are no classes.
         DataUnavailable: scikit-learn is not installed.
 
     Example:
@@ -74,14 +74,11 @@ def folds(
         count = int(samples)
     else:
         count = readable(samples).samples
-    classes = _column("labels", labels, count)
-    members = _column("groups", groups, count)
-    if classes is not None:
-        _refuse_rare_classes(k, classes)
     try:
-        splitter = _splitter(k, classes is not None, members is not None, seed, shuffle)
-        parts = list(splitter.split(np.zeros(count), classes, members))
-    except ValueError as error:
+        splitter = _splitter(k, labels is not None, groups is not None, seed, shuffle)
+        with warnings.catch_warnings(action="error", category=UserWarning):
+            parts = list(splitter.split(np.zeros(count), labels, groups))
+    except (ValueError, UserWarning) as error:
         raise SettingError(f"{count} samples in k={k!r} folds: {error}") from error
     return [Fold(train, held_out) for train, held_out in parts]
 
@@ -100,29 +97,3 @@ def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool)
         name = f"Stratified{name}"
     random_state = seed % 2**32 if shuffle else None
     return getattr(selection, name)(k, shuffle=shuffle, random_state=random_state)
-
-
-def _column(name: str, values: Any, count: int) -> np.ndarray | None:
-    if values is None:
-        return None
-    column = np.asarray(values)
-    if column.shape != (count,):
-        raise BatchError(
-            f"{name} must be one for each of the {count} samples, not an array of shape "
-            f"{column.shape}"
-        )
-    if name == "labels" and column.dtype.kind == "f":
-        raise BatchError(
-            "labels must be classes (whole numbers, booleans or texts) to stratify by, not floats"
-        )
-    return column
-
-
-def _refuse_rare_classes(k: int, labels: np.ndarray) -> None:
-    """Raise an error where scikit-learn would leave a class out of some folds, and warn."""
-    classes, sizes = np.unique(labels, return_counts=True)
-    if sizes.min() < k:
-        rarest = classes.tolist()[sizes.argmin()]
-        raise SettingError(
-            f"{k} folds need at least {k} samples of each class, and {rarest!r} has {sizes.min()}"
-        )

@@ -10,14 +10,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import is_dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from deliralike import nest
-from deliralike.data import batching
-from deliralike.data.collate import collate
 from deliralike.data.keyed_rng import has_required_argument, random_words
 from deliralike.data.loader import Loader
 from deliralike.data.source import is_indexable
@@ -29,15 +26,15 @@ def loader_of(source: Any, **options: Any) -> Loader:
     """Return a loader of whatever holds samples or gives batches.
 
     Datasets with a length and an item for each index are read by a `Loader` with these options.
-    `Batches` are made of streams of single samples (an ``IterableDataset`` of PyTorch or Hugging
-    Face) and of what has batches of its own: a ``DataLoader`` of PyTorch, a ``tf.data.Dataset``, a
-    loader or an ``IterDataset`` of grain, and any other iterable. A `Loader` is returned as it is.
+    `Batches` are made of what has batches of its own: a ``DataLoader`` of PyTorch, a
+    ``tf.data.Dataset``, a loader or an ``IterDataset`` of grain, and any other iterable. A `Loader`
+    is returned as it is.
 
     Args:
         options: The options of the `Loader`.
 
     Raises:
-        ArgumentError: Nothing can be read from the source.
+        ArgumentError: Nothing can be read from the source, or it gives single samples.
 
     Example:
         >>> batches = [(np.zeros((2, 3)), np.array([0, 1]))]
@@ -48,16 +45,14 @@ def loader_of(source: Any, **options: Any) -> Loader:
         return source
     if _is_read_by_loader(source):
         return Loader(_with_arrays(source), **options)
-    seed = options.get("seed", 0)
     if _gives_samples(source):
-        return Batches(
-            _with_arrays(source),
-            seed,
-            batch_size=options.get("batch_size", 32),
-            drop_last=options.get("drop_last", False),
+        raise ArgumentError(
+            f"{_class_name(source)} gives single samples, wanted batches: a DataLoader of PyTorch, "
+            "or of Hugging Face's data sets.with_format('numpy').iter(batch_size=32) in "
+            "data.Batches(function)"
         )
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
-        return Batches(source, seed)
+        return Batches(source, options.get("seed", 0))
     return Loader(source, **options)  # which raises the error
 
 
@@ -75,9 +70,6 @@ class Batches(Loader):
         source: An iterable of batches; or a function that returns one, ``source()`` or
             ``source(epoch)``.
         seed: The seed of an order that can be keyed.
-        batch_size: The number of samples in a batch, where the source gives single samples, which
-            are stacked; None where it gives batches.
-        drop_last: Whether to leave out a last batch of fewer samples.
 
     Raises:
         ArgumentError: The source is none of these.
@@ -90,14 +82,7 @@ class Batches(Loader):
         [[4, 4, 4]]
     """
 
-    def __init__(
-        self,
-        source: Any,
-        seed: int = 0,
-        *,
-        batch_size: int | None = None,
-        drop_last: bool = False,
-    ):
+    def __init__(self, source: Any, seed: int = 0):
         if not callable(source) and not isinstance(source, Iterable):
             raise ArgumentError(
                 "Batches come from an iterable, or from a function that returns one, not from "
@@ -105,13 +90,9 @@ class Batches(Loader):
             )
         self.source = source
         self.seed = seed
-        self.stacks = batch_size is not None
-        size = batch_size
-        if size is None:
-            size = getattr(source, "batch_size", None)
-            drop_last = bool(getattr(source, "drop_last", False))
+        size = getattr(source, "batch_size", None)
         self.batch_size = size if isinstance(size, int) and size > 0 else 1
-        self.drop_last = drop_last
+        self.drop_last = bool(getattr(source, "drop_last", False))
         self.sampler = _class_name(getattr(source, "sampler", None))
         self._next_epoch = 0
         self._expected: tuple[int, int, int] | None = None
@@ -173,14 +154,11 @@ class Batches(Loader):
             ArgumentError: The source has no length.
         """
         try:
-            length = len(self.source)
+            return len(self.source)
         except TypeError as error:
             raise ArgumentError(
                 f"the number of batches is unknown: {_class_name(self.source)} has no length"
             ) from error
-        if self.stacks:
-            return batching.batch_count(length, self.batch_size, self.drop_last)
-        return length
 
     def contents(self) -> dict[str, Any]:
         """Return the source's dataset, if it has one, or else the name of its class."""
@@ -212,10 +190,7 @@ class Batches(Loader):
         self.check_epochs(self._passes)
         name = _class_name(self.source)
         count = 0
-        batches = _pass(self.source, self.seed, epoch)
-        if self.stacks:
-            batches = _stacked(_counted(batches), self.batch_size, self.drop_last)
-        for batch in batches:
+        for batch in _pass(self.source, self.seed, epoch):
             count += 1
             if count <= first:
                 self._compare(epoch, count, batch)
@@ -319,7 +294,7 @@ def _refuse_sample(batch: Any, name: str) -> None:
     ):
         raise BatchError(
             f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
-            "samples, or data.Batches(source, batch_size=32), which stacks them"
+            "samples"
         )
 
 
@@ -360,40 +335,16 @@ def _pass(source: Any, seed: int, epoch: int) -> Iterator[Any]:
         yield from iterable
 
 
-def _counted(samples: Iterable[Any]) -> Iterator[Any]:
-    """Yield the same samples; an error of the source gets a note with the number of the sample."""
-    count = 0
-    try:
-        for sample in samples:
-            yield sample
-            count += 1
-    except Exception as error:
-        error.add_note(f"while sample {count} was read from the stream")
-        raise
-
-
-def _stacked(samples: Iterator[Any], size: int, drop_last: bool) -> Iterator[Any]:
-    """Yield batches of so many samples."""
-    rows = list(islice(samples, size))
-    while rows:
-        if len(rows) == size or not drop_last:
-            yield collate(rows)
-        rows = list(islice(samples, size))
-
-
 @contextmanager
 def _keyed_generators(source: Any, seed: int, epoch: int) -> Iterator[None]:
     """Give a ``DataLoader`` of PyTorch and its sampler a generator of their own for an epoch."""
     torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
     owners = []
     for each in (source, *_samplers(source)):
         generator = getattr(each, "__dict__", {}).get("generator", "none")
-        if generator is None or isinstance(generator, torch.Generator):
+        if generator is None or isinstance(generator, getattr(torch, "Generator", ())):
             owners.append(each)
-    if not owners:
+    if torch is None or not owners:
         yield
         return
     before = [each.generator for each in owners]

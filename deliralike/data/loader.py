@@ -9,7 +9,7 @@ import numpy as np
 
 from deliralike.data import batching, pool
 from deliralike.data.batch_pipeline import BatchPipeline, Job
-from deliralike.data.keyed_rng import KeyedGlobals, watched
+from deliralike.data.keyed_rng import Call, KeyedGlobals, watched
 from deliralike.data.sampling import (
     Sampler,
     SequentialSampler,
@@ -114,7 +114,14 @@ class Loader:
         self.drop_last = drop_last
         self.sampler: Any = _sampler(shuffle, sampler)
         self._read = readable(source)
-        self._pipeline = BatchPipeline.of(self._read, seed, transform, batch_transform)
+        self._pipeline = BatchPipeline(
+            self._read,
+            seed,
+            None if transform is None else Call.of(transform),
+            None
+            if batch_transform is None
+            else Call.of(batch_transform, "batch_transform"),
+        )
         self._ahead = max(prefetch, workers)
         self._workers = max(workers, 1)
         self._kind = worker_kind
@@ -180,7 +187,7 @@ class Loader:
 
         The processes are those that the loader is `shared` among.
         """
-        rest = len(self._indices(epoch)) - number * self.batch_size
+        rest = len(self.order(epoch)) - number * self.batch_size
         samples = min(self.batch_size, rest)
         sizes = partition(samples, self._world_size)
         return sizes + (0,) * (self._world_size - len(sizes))
@@ -238,7 +245,12 @@ class Loader:
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the indices of an epoch's samples in their order; do not change the array."""
-        return self._indices(epoch)
+        if self._latest[0] != epoch:
+            indices = drawn(
+                self.sampler, self._read.samples, seed=self.seed, epoch=epoch
+            )
+            self._latest = (epoch, indices)
+        return self._latest[1]
 
     def batches(self, epoch: int = 0, first: int = 0) -> Iterator[Any]:
         """Return the batches of an epoch from number `first` on.
@@ -252,7 +264,7 @@ class Loader:
         """
         whole_number("epoch", epoch, 0)
         whole_number("first", first, 0)
-        indices = self._indices(epoch)
+        indices = self.order(epoch)
         count = batching.batch_count(len(indices), self.batch_size, self.drop_last)
         if first > count:
             raise SettingError(
@@ -275,21 +287,10 @@ class Loader:
     def __exit__(self, *error: object) -> None:
         self._block.__exit__(*error)  # type: ignore[arg-type]
 
-    def _indices(self, epoch: int) -> np.ndarray:
-        if self._latest[0] != epoch:
-            indices = drawn(
-                self.sampler,
-                self._read.samples,
-                seed=self.seed,
-                epoch=epoch,
-            )
-            self._latest = (epoch, indices)
-        return self._latest[1]
-
     def _jobs(self, epoch: int, numbers: range) -> Iterator[Job]:
-        indices = self._indices(epoch)
+        indices = self.order(epoch)
         before = np.zeros(len(indices), int)
-        if self._pipeline.transform:
+        if self._pipeline.transform and not self.reads_all:
             before = repeats(indices)
         for number in numbers:
             begin = number * self.batch_size
@@ -318,7 +319,7 @@ class Loader:
         make: Callable[[Any], Any] = self._pipeline
         if self._kind == "process":
             make = KeyedGlobals(make, self.seed)
-        return pool.workers(self._kind, self._workers, make, self._timeout)
+        return pool.Pool(self._kind, self._workers, make, self._timeout)
 
 
 def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:

@@ -109,17 +109,15 @@ class MaskFolder:
         """
         if len(self.parts) > 1:
             return self
-        groups: dict[str, list[str]] = defaultdict(list)
-        for name, patient in zip(
-            self.parts[0], self.patients or self.parts[0], strict=True
-        ):
-            groups[patient].append(name)
-        chosen = set(held_out_places(len(groups), held_out, seed).tolist())
+        patients = self.patients or tuple(self.parts[0])
+        groups = tuple(dict.fromkeys(patients))
+        places = held_out_places(len(groups), held_out, seed)
+        chosen = {groups[place] for place in places}
         train: dict[str, Pair] = {}
         judge: dict[str, Pair] = {}
-        for number, names in enumerate(groups.values()):
-            part = judge if number in chosen else train
-            part.update((name, self.parts[0][name]) for name in names)
+        for (name, pair), patient in zip(self.parts[0].items(), patients, strict=True):
+            part = judge if patient in chosen else train
+            part[name] = pair
         if not train:
             raise SettingError(
                 f"{listed(groups)} alone cannot be split: give two or more pictures or patients"

@@ -9,8 +9,6 @@ With several processes each loads the whole batch, and keeps its own samples aft
 their number does not matter.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -21,11 +19,9 @@ from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.start import Shape
 from deliralike.setting_types import TypedSettings
 
-Mix = Callable[[np.ndarray], np.ndarray]
-
 
 @dataclass(frozen=True)
-class Mixing(TypedSettings, ABC):
+class Mixing(TypedSettings):
     """The base of transforms that mix each sample with another one of its batch."""
 
     whole_batch: ClassVar[bool] = True
@@ -41,23 +37,18 @@ class Mixing(TypedSettings, ABC):
                 f"{name}: alpha={self.alpha!r} must be a finite number above 0"
             )
 
-    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
-        """Return the batch with mixed inputs, and with rows in the place of its classes."""
-        inputs, labels = _parts(batch)
-        others = generator.permutation(len(labels))
-        shares, mixed = self._mixed_with(others, inputs, generator)
-        rows = _rows(labels, self.num_classes, inputs[0].dtype)
-        rows = _weighted(rows, rows[others], shares)
-        return nest.map(lambda leaf: rows if leaf is labels else mixed(leaf), batch)
-
-    @abstractmethod
-    def _mixed_with(
-        self,
-        others: np.ndarray,
-        inputs: list[np.ndarray],
-        generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Mix]:
-        """Return the share of each sample in its label, and a function that mixes inputs."""
+    def _rows(
+        self, labels: np.ndarray, others: np.ndarray, shares: np.ndarray, dtype: Any
+    ) -> np.ndarray:
+        """Return classes as rows of probabilities, mixed by the share of each sample."""
+        outside = labels[(labels < 0) | (labels >= self.num_classes)]
+        if outside.size:
+            raise BatchError(
+                f"class {outside[0]} is out of range, wanted whole numbers from 0 to "
+                f"{self.num_classes - 1}, as num_classes={self.num_classes}"
+            )
+        rows = np.eye(self.num_classes, dtype=dtype)[labels]
+        return _weighted(rows, rows[others], shares)
 
 
 @dataclass(frozen=True)
@@ -87,14 +78,19 @@ class Mixup(Mixing):
 
     alpha: float = 0.2
 
-    def _mixed_with(
-        self,
-        others: np.ndarray,
-        inputs: list[np.ndarray],
-        generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Mix]:
+    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
+        """Return the batch with mixed inputs, and with rows in the place of its classes."""
+        inputs, labels = _parts(batch)
+        others = generator.permutation(len(labels))
         shares = generator.beta(self.alpha, self.alpha, len(others))
-        return shares, lambda array: _weighted(array, array[others], shares)
+        rows = self._rows(labels, others, shares, inputs[0].dtype)
+
+        def mixed(leaf: np.ndarray) -> np.ndarray:
+            if leaf is labels:
+                return rows
+            return _weighted(leaf, leaf[others], shares)
+
+        return nest.map(mixed, batch)
 
 
 @dataclass(frozen=True)
@@ -125,21 +121,23 @@ class CutMix(Mixing):
 
     alpha: float = 1.0
 
-    def _mixed_with(
-        self,
-        others: np.ndarray,
-        inputs: list[np.ndarray],
-        generator: np.random.Generator,
-    ) -> tuple[np.ndarray, Mix]:
+    def __call__(self, batch: Any, generator: np.random.Generator) -> Any:
+        """Return the batch with mixed pictures, and with rows in the place of its classes."""
+        inputs, labels = _parts(batch)
+        others = generator.permutation(len(labels))
         spatial = _spatial(inputs)
-        is_pasted = np.zeros((len(others), *spatial), bool)
-        for each in is_pasted:
+        is_pasted = np.zeros((len(others), 1, *spatial), bool)
+        for each in is_pasted[:, 0]:
             each[self._box(spatial, generator)] = True
+        shares = 1.0 - is_pasted.reshape(len(others), -1).mean(1)
+        rows = self._rows(labels, others, shares, inputs[0].dtype)
 
-        def pasted(array: np.ndarray) -> np.ndarray:
-            return np.where(is_pasted[:, np.newaxis], array[others], array)
+        def mixed(leaf: np.ndarray) -> np.ndarray:
+            if leaf is labels:
+                return rows
+            return np.where(is_pasted, leaf[others], leaf)
 
-        return 1.0 - is_pasted.reshape(len(others), -1).mean(1), pasted
+        return nest.map(mixed, batch)
 
     def _box(self, spatial: Shape, generator: np.random.Generator) -> tuple[slice, ...]:
         """Return a box within a picture."""
@@ -185,17 +183,6 @@ def _spatial(inputs: list[np.ndarray]) -> Shape:
             f"shapes {', '.join(str(array.shape) for array in inputs)}"
         )
     return shapes.pop()
-
-
-def _rows(labels: np.ndarray, classes: int, dtype: Any) -> np.ndarray:
-    """Return classes as rows of probabilities."""
-    outside = labels[(labels < 0) | (labels >= classes)]
-    if outside.size:
-        raise BatchError(
-            f"class {outside[0]} is out of range, wanted whole numbers from 0 to {classes - 1}, as "
-            f"num_classes={classes}"
-        )
-    return np.eye(classes, dtype=dtype)[labels]
 
 
 def _weighted(array: np.ndarray, other: np.ndarray, shares: np.ndarray) -> np.ndarray:

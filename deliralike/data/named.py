@@ -1,13 +1,11 @@
 """Datasets by name. The package of a dataset is imported when the dataset is loaded, not before."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deliralike.data import template
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.packages import needed
 from deliralike.data.user_data import kind, load_user_data
@@ -25,9 +23,9 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         name: One of `known`, or data of your own: a function ``"module:function"`` or
             ``"file.py:function"``, a folder of pictures, an archive ``.npz`` or a table ``.csv``;
             see `deliralike.data.user_data`.
-        held_out: The fraction that is held out: of each class, or of a volume's height.
+        held_out: The fraction of each class that is held out.
         seed: Which samples are held out.
-        options: Settings of the dataset: ``size=16``.
+        options: Settings of data of your own: ``size=16``.
 
     Raises:
         UnknownName: There is no such dataset; the nearest names are given.
@@ -51,10 +49,8 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
             f"{name!r} is the dataset that comes with a package, and not the folder of that name "
             f"here, which is './{name}'"
         )
-    choices = inspect.signature(_READERS[name]).parameters.keys()
-    refuse_unknown_settings(f"dataset {name!r}", options, choices)
-    refuse_other_types(f"dataset {name!r}", _READERS[name], options)
-    return _READERS[name](held_out=held_out, seed=seed, **options)
+    refuse_unknown_settings(f"dataset {name!r}", options, ("held_out", "seed"))
+    return _READERS[name](held_out=held_out, seed=seed)
 
 
 def known() -> list[str]:
@@ -62,7 +58,7 @@ def known() -> list[str]:
 
     Example:
         >>> known()
-        ['digits', 'mri-slices']
+        ['digits']
     """
     return sorted(_READERS)
 
@@ -88,5 +84,4 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
 
 _READERS: dict[str, Callable[..., Dataset]] = {
     "digits": _digits,
-    "mri-slices": template.slices,
 }

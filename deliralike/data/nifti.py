@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.dataset import Samples
-from deliralike.data.packages import for_scipy, needed
+from deliralike.data.packages import needed
 from deliralike.errors import BatchError, IndexRangeError, SettingError
 from deliralike.nn.start import Shape
 from deliralike.weights.inflate import refuse_expansion
@@ -120,12 +120,18 @@ def write_nifti(path: str | Path, volume: Volume) -> None:
         ...     read_nifti(f"{folder}/labels.nii.gz", labels=True).array.shape
         (2, 3, 4)
     """
-    array = _storable(volume.array)
+    array = _common(volume.array)
     if array.ndim > AXES:
         array = np.moveaxis(array, 0, -1)
-    image = _nibabel("nifti1").Nifti1Image(array, volume.affine)
+    kind = "compat" if array.dtype in (np.int64, np.uint64) else None  # int32
+    image = _nibabel("nifti1").Nifti1Image(array, volume.affine, dtype=kind)
     image.header.set_xyzt_units("mm")
-    image.to_filename(str(path))
+    try:
+        image.to_filename(str(path))
+    except ValueError as error:
+        raise IndexRangeError(
+            f"a label does not fit into a NIfTI file's int32: {error}"
+        ) from error
 
 
 def oriented(volume: Volume, orientation: str = "RAS") -> Volume:
@@ -369,21 +375,6 @@ def _whole(array: np.ndarray, file: Path) -> np.ndarray:
     return labels
 
 
-def _storable(array: np.ndarray) -> np.ndarray:
-    if array.dtype == bool:
-        return array.astype(np.uint8)
-    if array.dtype == np.float16:
-        return array.astype(np.float32)
-    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
-        return array
-    limits = np.iinfo(np.int32)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise IndexRangeError(
-            f"a label of {array.max()} does not fit into a NIfTI file's int32"
-        )
-    return array.astype(np.int32)
-
-
 def _sampled(volume: Volume, size: Shape, affine: np.ndarray) -> np.ndarray:
     """Return the values at the voxels of a grid, channel by channel, continued outside."""
     images = needed(
@@ -392,7 +383,7 @@ def _sampled(volume: Volume, size: Shape, affine: np.ndarray) -> np.ndarray:
     to_voxels = np.linalg.inv(volume.affine) @ affine
     order = 1 if volume.array.dtype.kind == "f" else 0
     new = []
-    for channel in for_scipy(volume.array).reshape(-1, *volume.size):
+    for channel in _common(volume.array).reshape(-1, *volume.size):
         new.append(
             images.affine_transform(
                 channel, to_voxels, output_shape=size, order=order, mode="nearest"
@@ -426,6 +417,15 @@ def _check_grid(file: Path, volume: Volume, other_file: Path, other: Volume) -> 
         f"{other.size} of {other.spacing}, or at another place: resample one to the other, "
         "data.nifti.placed_on"
     )
+
+
+def _common(array: np.ndarray) -> np.ndarray:
+    """Return an array in a type that SciPy and every reader of NIfTI files take."""
+    if array.dtype == np.float16:
+        return array.astype(np.float32)
+    if array.dtype == bool:
+        return array.astype(np.uint8)
+    return array
 
 
 def _paths(files: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:

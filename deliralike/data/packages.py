@@ -3,8 +3,6 @@
 import importlib
 from typing import Any
 
-import numpy as np
-
 from deliralike.errors import DataUnavailable
 
 
@@ -33,12 +31,3 @@ def needed(module: str, *, package: str, extra: str | None, purpose: str) -> Any
             f"{purpose} needs the package {package!r}, which cannot be imported here ({error}): "
             f"{installed}"
         ) from error
-
-
-def for_scipy(array: np.ndarray) -> np.ndarray:
-    """Return an array in a type that ``scipy.ndimage`` takes, which has no half precision."""
-    if array.dtype == np.float16:
-        return array.astype(np.float32)
-    if array.dtype == bool:
-        return array.astype(np.uint8)
-    return array

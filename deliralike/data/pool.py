@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -35,111 +35,68 @@ KINDS = ("thread", "process")
 _spawn = multiprocessing.get_context("spawn")
 
 
-class Worker:
-    """A worker that does one job at a time, in the thread that calls it.
-
-    Nothing can end a thread from outside: one that hangs ends with the program.
-    """
-
-    def __init__(self, name: str, make: Callable[[Any], Any]) -> None:
-        """Take a function from a job to its result."""
-        self.name = name
-        self._make = make
-
-    def start(self) -> None:
-        """Wait until it can begin with a job."""
-
-    def __call__(self, job: Any) -> Any:
-        """Return the result of a job."""
-        return self._make(job)
-
-    def close(self) -> None:
-        """Let the worker end: there is no further job."""
-
-    def kill(self, patience: float) -> None:
-        """End the worker, if that is possible, where it is still running after so many seconds."""
-
-
-class ProcessWorker(Worker):
-    """A worker whose jobs a process does, started with ``spawn``: safe beside PyTorch and JAX."""
-
-    def __init__(self, make: bytes) -> None:
-        """Take a pickled function from a job to its result."""
-        self._connection, far_end = _spawn.Pipe()
-        with far_end:
-            self._process = _spawn.Process(target=_serve, args=(far_end, make))
-            self._process.start()
-        self.name = f"process {self._process.pid}"
-
-    def start(self) -> None:
-        """Wait until the process has imported the modules of the samples.
-
-        A process that has ended instead raises an error at its first job.
-        """
-        with suppress(EOFError, ConnectionError):
-            self._connection.recv()
-
-    def __call__(self, job: Any) -> Any:
-        """Return the result when the process has sent it."""
-        try:
-            # as bytes: `send` would leave a view of a buffer in the traceback of its error
-            self._connection.send_bytes(pickle.dumps(job))
-            result, error, trace = self._connection.recv()
-        except (EOFError, ConnectionError) as gone:
-            raise SettingError(
-                "a worker process ended without an answer. Either it was killed (often for want "
-                "of memory: use fewer workers), or the script that makes the Loader is run by "
-                "the workers too: put what it does under if __name__ == '__main__', or use "
-                "worker_kind='thread'."
-            ) from gone
-        if error is not None:
-            raise error from _InWorker(trace)
-        return result
-
-    def close(self) -> None:
-        """Let the process end."""
-        self._connection.close()
-
-    def kill(self, patience: float) -> None:
-        """End the process, also one that is stopped."""
-        self._process.join(patience)
-        if self._process.exitcode is None:
-            self._process.kill()
-            self._process.join()
-
-
 class Pool:
-    """Workers that take jobs in the order in which they are submitted.
+    """Threads or processes that take jobs in the order in which they are submitted.
+
+    Nothing can end a thread from outside: one that hangs ends with the program. Processes are
+    started with ``spawn``: safe beside PyTorch and JAX.
 
     Args:
+        kind: ``"thread"`` or ``"process"``.
+        count: The number of workers.
+        make: The function from a job to its result.
         timeout: The most seconds to wait for a result, once a worker has started; without a limit
             when None.
+
+    Raises:
+        SettingError: `make` cannot be sent to a process.
     """
 
-    def __init__(self, workers: Iterable[Worker], timeout: float | None = None) -> None:
-        """Start a thread for each worker."""
+    def __init__(
+        self,
+        kind: str,
+        count: int,
+        make: Callable[[Any], Any],
+        timeout: float | None = None,
+    ) -> None:
+        """Start the workers, and a thread for each."""
         self.timeout = timeout
+        self._make = make
         self._started = threading.Event()
         self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._busy: dict[Future[Any], str] = {}
-        self._workers: list[Worker] = []
+        self._processes: list[Any] = []
         self._threads: list[threading.Thread] = []
+        packed = _packed(make) if kind == "process" else None
         # Before multiprocessing waits for its processes.
         atexit.register(self.end, _SHORT)
         try:
-            for worker in workers:
-                self._workers.append(worker)
+            for number in range(count):
+                name = f"thread worker {number}"
+                connection = None
+                if packed is not None:
+                    connection = self._start_process(packed)
+                    name = f"process {self._processes[-1].pid}"
                 thread = threading.Thread(
                     target=self._work,
-                    args=(worker,),
+                    args=(name, connection),
                     daemon=True,
-                    name=f"deliralike {worker.name}",
+                    name=f"deliralike {name}",
                 )
                 self._threads.append(thread)
                 thread.start()
         except BaseException:
             self.end(_SHORT)
             raise
+
+    def _start_process(self, packed: bytes) -> Any:
+        """Start a process that does jobs, and return the connection to it."""
+        connection, far_end = _spawn.Pipe()
+        with far_end:
+            process = _spawn.Process(target=_serve, args=(far_end, packed))
+            process.start()
+        self._processes.append(process)
+        return connection
 
     def __enter__(self) -> "Pool":
         return self
@@ -185,8 +142,10 @@ class Pool:
             self._jobs.put(None)
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
-        for worker in self._workers:
-            worker.kill(max(0.0, until - time.monotonic()))
+        for process in self._processes:
+            process.join(max(0.0, until - time.monotonic()))
+            process.kill()  # also one that is stopped
+            process.join()
         for thread in self._threads:
             # A killed process lets go of its thread.
             thread.join(max(_SHORT, until - time.monotonic()))
@@ -200,22 +159,28 @@ class Pool:
                 if task is not None:
                     task[0].cancel()
 
-    def _work(self, worker: Worker) -> None:
-        worker.start()
+    def _work(self, name: str, connection: Any) -> None:
+        make = self._make
+        if connection is not None:
+            make = partial(_answered, connection)
+            # A process that has ended instead raises an error at its first job.
+            with suppress(EOFError, ConnectionError):
+                connection.recv()
         self._started.set()
         task = self._jobs.get()
         while task is not None:
             future, job = task
             if future.set_running_or_notify_cancel():
-                self._busy[future] = f"{worker.name} is at {job.place}"
+                self._busy[future] = f"{name} is at {job.place}"
                 try:
-                    future.set_result(worker(job))
+                    future.set_result(make(job))
                 except BaseException as error:  # noqa: BLE001
                     future.set_exception(error)
                 del self._busy[future]
             del task, future, job  # nothing holds them while the next one is awaited
             task = self._jobs.get()
-        worker.close()
+        if connection is not None:
+            connection.close()
 
     def _place_of(self, awaited: "Future[Any]") -> str:
         busy = self._busy.copy()  # a job may wait for workers that hang in others
@@ -244,22 +209,22 @@ def ahead(jobs: Iterator[Any], workers: Pool, count: int) -> Iterator[Any]:
             future.cancel()
 
 
-def workers(
-    kind: str, count: int, make: Callable[[Any], Any], timeout: float | None = None
-) -> Pool:
-    """Start threads or processes that do jobs, and that end with the block of the pool.
-
-    Args:
-        timeout: The most seconds to wait for the result of a job; without a limit when None.
-
-    Raises:
-        SettingError: `make` cannot be sent to a process.
-    """
-    if kind == "thread":
-        threads = (Worker(f"thread worker {number}", make) for number in range(count))
-        return Pool(threads, timeout)
-    pickled = _packed(make)
-    return Pool((ProcessWorker(pickled) for _ in range(count)), timeout)
+def _answered(connection: Any, job: Any) -> Any:
+    """Return the result of a job when a process has sent it."""
+    try:
+        # as bytes: `send` would leave a view of a buffer in the traceback of its error
+        connection.send_bytes(pickle.dumps(job))
+        result, error, trace = connection.recv()
+    except (EOFError, ConnectionError) as gone:
+        raise SettingError(
+            "a worker process ended without an answer. Either it was killed (often for want "
+            "of memory: use fewer workers), or the script that makes the Loader is run by "
+            "the workers too: put what it does under if __name__ == '__main__', or use "
+            "worker_kind='thread'."
+        ) from gone
+    if error is not None:
+        raise error from _InWorker(trace)
+    return result
 
 
 def _packed(make: Callable[[Any], Any]) -> bytes:
@@ -297,9 +262,8 @@ def _serve(connection: Any, make: bytes) -> None:
         connection.send("started")
         while True:
             job = connection.recv()
-            answer: tuple[Any, Exception | None, str]
             try:
-                answer = unpacked(job), None, ""
+                answer: Any = unpacked(job), None, ""
             except Exception as error:  # noqa: BLE001
                 answer = None, _sendable(error), traceback.format_exc()
             connection.send(answer)

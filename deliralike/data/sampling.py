@@ -4,6 +4,7 @@ A sampler is any function of the number of samples, the seed and the epoch that 
 same arguments must give the same indices.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,12 +146,12 @@ def repeats(indices: np.ndarray) -> np.ndarray:
         >>> repeats(np.array([4, 2, 4, 4, 2])).tolist()
         [0, 0, 1, 2, 1]
     """
-    grouped = np.argsort(indices, kind="stable")
-    begins = np.flatnonzero(np.diff(indices[grouped], prepend=-1))
-    lengths = np.diff(begins, append=len(indices))
-    counts = np.empty(len(indices), dtype=np.int64)
-    counts[grouped] = np.arange(len(indices)) - np.repeat(begins, lengths)
-    return counts
+    counts: Counter[int] = Counter()
+    before = []
+    for index in indices.tolist():
+        before.append(counts[index])
+        counts[index] += 1
+    return np.array(before)
 
 
 def _checked_weights(weights: Any) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,43 +12,21 @@ from deliralike.data.collate import collate
 from deliralike.errors import ArgumentError, BatchError
 
 
-class Source(Protocol):
-    """Samples that can be reached in any order."""
-
-    samples: int
-
-    def sample(self, index: int) -> Any:
-        """Return one sample."""
-        ...
-
-    def take(self, indices: np.ndarray) -> Any:
-        """Return some samples, as a batch."""
-        ...
-
-
 class Arrays:
     """A nest of arrays of equal length; a batch takes one index operation a leaf."""
 
     def __init__(self, arrays: Any):
-        self._arrays = arrays = batching.on_host(arrays)
-        self.samples = batching.size(arrays)
-        self._leaves, self._structure = nest.flatten(arrays)
+        self._arrays = batching.on_host(arrays)
+        self.samples = batching.size(self._arrays)
 
     def sample(self, index: Any) -> Any:
         """Return one sample, as views; leaves that are no arrays are in every one.
 
         Of several indices it is a copy of these samples, as a batch.
         """
-        leaves = []
-        for leaf in self._leaves:
-            is_array = isinstance(leaf, np.ndarray) and leaf.ndim > 0
-            leaves.append(leaf[index] if is_array else leaf)
-        return self._structure.unflatten(leaves)
+        return batching.take(self._arrays, index)
 
     take = sample
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._arrays,)
 
 
 class Indexed:
@@ -73,6 +51,9 @@ class Indexed:
     def take(self, indices: np.ndarray) -> Any:
         """Return some samples, read one by one and stacked."""
         return collate([self.sample(index) for index in indices])
+
+
+Source = Arrays | Indexed  # samples that can be reached in any order
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,13 +48,8 @@ class Table:
         """Return the targets of each part, a row for each sample.
 
         Raises:
-            SettingError: There is no such column, or a cell is no finite number.
+            SettingError: A cell is no finite number.
         """
-        for column in self.targets:
-            if column not in self.parts[0][0]:
-                raise SettingError(
-                    f"{self.name!r} has no column {column!r}, but {[*self.parts[0][0]]}"
-                )
         advice = f"for classes say label={self.label} (--set data.label={self.label})"
         return [
             numbers_of(self.name, part, self.targets, advice) for part in self.parts
@@ -132,24 +127,31 @@ def column_of_paths(name: str, columns: Sequence[str]) -> str | None:
     return _chosen(name, columns, _PATHS)
 
 
-def read_table(path: Path, name: str, label: str | None) -> Table:
+def read_table(
+    path: Path, name: str, label: str | None = None, targets: Sequence[str] = ()
+) -> Table:
     """Read a CSV file.
 
     Args:
         name: The name for messages.
         label: The column of the labels; the one with a usual name when not given.
+        targets: The columns of measured targets, of which the first stands for the labels.
 
     Raises:
         SettingError: It is no such table, or it is in doubt what a column or a row means.
     """
     columns, rows = read_cells(path, name)
-    of_label = _chosen(name, columns, _LABELS, label)
+    for wanted in filter(None, (label, *targets)):
+        if wanted not in columns:
+            raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
+    of_label = targets[0] if targets else label or _chosen(name, columns, _LABELS)
     of_path = column_of_paths(name, columns)
     of_split = _chosen(name, columns, _SPLITS)
     if of_label is None:
         raise SettingError(
             f"{name!r} has the columns {columns}: wanted is one of {_LABELS} (or label=...), one "
-            f"of {_PATHS} or columns of numbers, and split (train, val) where the data are split"
+            f"of {_PATHS} or columns of numbers, and split (train, val) where the data are split, "
+            "with commas between them"
         )
     labelled = [row for row in rows if row[of_label].lower() not in _MISSING]
     if not labelled:
@@ -163,7 +165,9 @@ def read_table(path: Path, name: str, label: str | None) -> Table:
     if of_split is not None:
         parts, remark = _split(name, labelled, of_split)
         remarks.append(remark)
-    return Table(name, parts, of_label, of_path, of_split, tuple(remarks))
+    return Table(
+        name, parts, of_label, of_path, of_split, tuple(remarks), tuple(targets)
+    )
 
 
 def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
@@ -182,14 +186,7 @@ def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
             f"{name!r} cannot be read as a table ({error}): save it as CSV in UTF-8"
         ) from error
     columns, *rows = lines or [[]]
-    if len(columns) == 1 and any(mark in columns[0] for mark in ";\t"):
-        raise SettingError(
-            f"{name!r} has other marks than commas between its columns, {columns[0]!r}: save it "
-            "with commas, and with points in decimal numbers"
-        )
-    twice = [
-        column for column, count in Counter(columns).items() if column and count > 1
-    ]
+    twice = [column for column in columns if column and columns.count(column) > 1]
     if twice:
         raise SettingError(
             f"{name!r} has several columns called {twice[0]!r}: rename them"
@@ -203,22 +200,15 @@ def read_cells(path: Path, name: str) -> tuple[list[str], list[Row]]:
     return columns, [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _chosen(
-    name: str, columns: Sequence[str], words: Sequence[str], wanted: str | None = None
-) -> str | None:
-    """Return the column that is wanted, or the one that is called by one of these words."""
-    if wanted is not None and wanted not in columns:
-        raise SettingError(f"{name!r} has no column {wanted!r}, but {columns}")
+def _chosen(name: str, columns: Sequence[str], words: Sequence[str]) -> str | None:
+    """Return the column that is called by one of these words."""
     candidates = [column for column in columns if column.lower() in words]
-    if len(candidates) > 1 and wanted is None:
-        if words == _LABELS:
-            option = "say label=... (--set data.label=NAME)"
-        else:
-            option = "rename the other"
+    if len(candidates) > 1:
         raise SettingError(
-            f"{name!r} has the columns {candidates}, either of which may count: {option}"
+            f"{name!r} has the columns {candidates}, either of which may count: rename the other, "
+            "or say which are the labels, label=... (--set data.label=NAME)"
         )
-    return wanted or (candidates[0] if candidates else None)
+    return candidates[0] if candidates else None
 
 
 def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]], str]:
@@ -228,19 +218,19 @@ def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]]
         parts[row[column].lower()].append(row)
     train = [word for word in TRAIN if word in parts]
     held_out = [word for word in HELD_OUT if word in parts]
-    unknown = sorted(parts.keys() - {*train, *held_out})
-    if unknown or len(train) != 1:
+    if len(train) != 1 or len(parts) > 1 + len(held_out):
         raise SettingError(
             f"{name!r}: the column {column!r} holds {sorted(parts)}: wanted is one of {TRAIN} for "
             f"rows to learn from, one of {HELD_OUT} for those held out, and nothing else"
         )
     if not held_out:
         return [parts[train[0]]], f"column {column!r} holds {train[0]!r} alone"
-    remark = f"split by column {column!r}, {train[0]!r} and {held_out[0]!r}"
-    if held_out[1:]:
-        unused = sum(len(parts[word]) for word in held_out[1:])
+    chosen = [train[0], held_out[0]]
+    remark = f"split by column {column!r}, {' and '.join(map(repr, chosen))}"
+    unused = sum(len(parts[word]) for word in held_out[1:])
+    if unused:
         remark += f", and {unused} rows of {listed(held_out[1:])} left out"
-    return [parts[train[0]], parts[held_out[0]]], remark
+    return [parts[word] for word in chosen], remark
 
 
 def _is_number(cell: str) -> bool:

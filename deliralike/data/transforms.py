@@ -17,7 +17,6 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.data.keyed_rng import Call, mixes_samples
-from deliralike.data.packages import for_scipy, needed
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.geometry import Sizes, per_axis
 from deliralike.nn.start import Shape
@@ -75,7 +74,11 @@ class Flip(TypedSettings):
 
     def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
         """Return the sample, mirrored or not."""
-        _check_present(self.axes, sample)
+        shape = spatial_shape(sample)
+        if -min(self.axes) > len(shape):
+            raise BatchError(
+                f"there is no spatial axis {min(self.axes)} in a picture of {shape}"
+            )
         axes = tuple(
             axis for axis in self.axes if generator.random() < self.probability
         )
@@ -129,9 +132,7 @@ class Crop(TypedSettings):
     def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
         if not self.padding:
             return array
-        unpadded = [(0, 0)] * (array.ndim - spatial)
-        widths = unpadded + [(self.padding, self.padding)] * spatial
-        return np.pad(array, widths, mode=self.mode)
+        return _pad(array, [(self.padding, self.padding)] * spatial, mode=self.mode)
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,6 @@ class CropByPosNegLabel(TypedSettings):
         spatial_size: The window's size, or one number for all axes.
         pos: The weight of the foreground.
         neg: The weight of the background.
-        image_threshold: The background is taken only where a channel of the picture is above it;
-            everywhere when None.
 
     Shapes:
         ``(..., *size)`` becomes ``(..., *spatial_size)``.
@@ -172,7 +171,6 @@ class CropByPosNegLabel(TypedSettings):
     spatial_size: int | Sequence[int]
     pos: float = 1.0
     neg: float = 1.0
-    image_threshold: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,7 +187,8 @@ class CropByPosNegLabel(TypedSettings):
         window = window_in(shape, self.spatial_size)
         is_foreground = (labels_of(sample) != 0).reshape(-1)
         is_positive = generator.random() < self.pos / (self.pos + self.neg)
-        places = self._places(is_foreground, is_positive, sample)
+        is_wanted = is_foreground if is_positive else ~is_foreground
+        places = np.flatnonzero(is_wanted if is_wanted.any() else ~is_wanted)
         drawn = places[int(generator.integers(len(places)))]
         center = np.unravel_index(drawn, shape)
         cut: list[Any] = [...]
@@ -197,25 +196,6 @@ class CropByPosNegLabel(TypedSettings):
             begin = min(max(int(place) - part // 2, 0), length - part)
             cut.append(slice(begin, begin + part))
         return on_grid(sample, lambda array: array[tuple(cut)])
-
-    def _places(
-        self, is_foreground: np.ndarray, is_positive: bool, sample: Any
-    ) -> np.ndarray:
-        """Return the flat places of the wanted kind; of the other one where there is none."""
-        is_background = ~is_foreground
-        if self.image_threshold is not None:
-            picture = picture_of(sample)
-            is_background &= (picture > self.image_threshold).any(axis=0).reshape(-1)
-        wanted, other = is_foreground, is_background
-        if not is_positive:
-            wanted, other = other, wanted
-        chosen = wanted if wanted.any() else other
-        if not chosen.any():
-            raise BatchError(
-                "there is no voxel to draw a centre from: no label is above 0, and no background "
-                f"is above image_threshold={self.image_threshold!r}"
-            )
-        return np.flatnonzero(chosen)
 
 
 @dataclass(frozen=True)
@@ -226,8 +206,7 @@ class PadTo(TypedSettings):
 
     Args:
         size: The least size along each axis, or one number for all.
-        mode: The mode of `numpy.pad`: ``"constant"``, ``"reflect"``, ``"edge"``, ``"symmetric"``.
-        value: The value of the picture's constant padding.
+        value: The value of the picture's padding.
 
     Example:
         >>> picture, mask = PadTo((4, 2), value=9.0)((np.zeros((1, 1, 3)), np.ones((1, 3), int)))
@@ -236,7 +215,6 @@ class PadTo(TypedSettings):
     """
 
     size: Sizes
-    mode: PaddingMode = "constant"
     value: float = 0.0
 
     def __post_init__(self) -> None:
@@ -253,11 +231,8 @@ class PadTo(TypedSettings):
             widths.append((missing // 2, missing - missing // 2))
 
         def padded(array: np.ndarray) -> np.ndarray:
-            others = [(0, 0)] * (array.ndim - len(shape))
-            mode: Any = self.mode
-            if mode == "constant" and array.dtype.kind == "f":
-                return np.pad(array, others + widths, mode, constant_values=self.value)
-            return np.pad(array, others + widths, mode)
+            value = self.value if array.dtype.kind == "f" else 0
+            return _pad(array, widths, constant_values=value)
 
         return on_grid(sample, padded)
 
@@ -390,49 +365,12 @@ class Noise(TypedSettings):
         return np.broadcast_to(self.std, 2)
 
 
-@dataclass(frozen=True)
-class Rotate(TypedSettings):
-    """Rotate in the plane of two spatial axes, by an angle between ``-degrees`` and ``degrees``.
-
-    The picture is interpolated linearly, masks take the nearest value; elements from outside are
-    zero. The shape does not change. SciPy is needed.
-
-    Example:
-        >>> Rotate(0.0)(np.ones((1, 3, 3)), np.random.default_rng(0)).sum().item()
-        9.0
-    """
-
-    degrees: float
-    axes: tuple[int, int] = (-2, -1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_axes(self.axes)
-        if not 0 <= self.degrees < np.inf:
-            raise SettingError(
-                f"degrees={self.degrees!r} must be an angle of at least 0"
-            )
-
-    def __call__(self, sample: Any, generator: np.random.Generator) -> Any:
-        """Return the rotated sample."""
-        images = needed(
-            "scipy.ndimage", package="scipy", extra="data", purpose="rotating"
-        )
-        _check_present(self.axes, sample)
-        angle = generator.uniform(-self.degrees, self.degrees)
-
-        def rotated(array: np.ndarray) -> np.ndarray:
-            is_picture = array.dtype.kind == "f"
-            return images.rotate(
-                for_scipy(array),
-                angle,
-                self.axes,
-                reshape=False,
-                order=1 if is_picture else 0,  # linear, or the nearest value
-                mode="grid-constant",  # "constant" is zero already within half an element
-            )
-
-        return on_grid(sample, rotated)
+def _pad(
+    array: np.ndarray, widths: Sequence[tuple[int, int]], **options: Any
+) -> np.ndarray:
+    """Return an array padded along its last axes."""
+    others = [(0, 0)] * (array.ndim - len(widths))
+    return np.pad(array, [*others, *widths], **options)
 
 
 def window_in(shape: Shape, size: Sizes) -> Shape:
@@ -587,12 +525,4 @@ def check_axes(axes: Sequence[int]) -> None:
     if not axes or not are_distinct or max(axes) >= 0:
         raise SettingError(
             f"axes are counted from the end, -1 is the last, each named once; not {tuple(axes)}"
-        )
-
-
-def _check_present(axes: Sequence[int], sample: Any) -> None:
-    shape = spatial_shape(sample)
-    if -min(axes) > len(shape):
-        raise BatchError(
-            f"there is no spatial axis {min(axes)} in a picture of {shape}"
         )

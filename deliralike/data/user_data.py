@@ -130,16 +130,11 @@ class _Request:
     seed: int
     options: Mapping[str, Any]
 
-    def of_parts(
+    def dataset(
         self, parts: Sequence[Any], classes: int | Sequence[str] | None = None
     ) -> Dataset:
         """Return the dataset of samples to learn from and held out, or of samples to be split."""
-        return self.dataset(tuple(parts) if len(parts) > 1 else parts[0], classes)
-
-    def dataset(
-        self, source: Any, classes: int | Sequence[str] | None = None
-    ) -> Dataset:
-        """Return what was read as a dataset, whose classes may be known."""
+        source = parts[0] if len(parts) == 1 else tuple(parts)
         return as_dataset(
             source, self.name, held_out=self.held_out, seed=self.seed, classes=classes
         )
@@ -152,7 +147,7 @@ class _Request:
 def _from_function(request: _Request) -> Dataset:
     function = own_code.load(request.name)
     if not callable(function):
-        return request.dataset(function)
+        return request.dataset([function])
     taken = inspect.signature(function).parameters
     is_open = any(one.kind is one.VAR_KEYWORD for one in taken.values())
     if not is_open:
@@ -161,7 +156,7 @@ def _from_function(request: _Request) -> Dataset:
     for key in ("held_out", "seed"):
         if key in taken:
             arguments[key] = getattr(request, key)
-    return request.dataset(function(**arguments))
+    return request.dataset([function(**arguments)])
 
 
 def _from_folder(request: _Request, path: Path) -> Dataset:
@@ -186,7 +181,7 @@ def _from_folder(request: _Request, path: Path) -> Dataset:
             f"{request.name!r}: the classes to learn are {first}, and those held out {last}: both "
             "need the same subfolders, or classes=[...]"
         )
-    return request.of_parts(folders, first)
+    return request.dataset(folders, first)
 
 
 def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> bool:
@@ -215,11 +210,11 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
         return True
     if task == "segmentation":
         raise SettingError(f"folder {name!r} has {missing[0]}")
-    command = f"deliralike train NETWORK --data {name} --task"
+    command = f"deliralike train NETWORK --data {name} --set data.task="
     raise SettingError(
         f"folder {name!r} could mean two things, as it has {', '.join(missing)}. Pictures with "
-        f"masks: {command} segmentation. A class of pictures in each subfolder: {command} "
-        "classification"
+        f"masks: {command}segmentation. A class of pictures in each subfolder: "
+        f"{command}classification"
     )
 
 
@@ -227,9 +222,9 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("classes",))
     with _opened(path, request.name) as archive:
         names = archive.files
-        train = _pair(names) or _part(names, TRAIN)
+        train = _pair(names, ("", *TRAIN))
         parts = []
-        for pair in (train, _part(names, HELD_OUT)):
+        for pair in (train, _pair(names, HELD_OUT)):
             if pair is not None:
                 parts.append([_read(request.name, archive, name) for name in pair])
     if train is None:
@@ -238,7 +233,7 @@ def _from_archive(request: _Request, path: Path) -> Dataset:
             f"{LABELS[0]}, x_train and y_train, also with x_test and y_test, or train_images, "
             "train_labels, val_images and val_labels"
         )
-    return request.of_parts(parts, request.options.get("classes"))
+    return request.dataset(parts, request.options.get("classes"))
 
 
 def unlabelled_inputs(path: Path) -> np.ndarray:
@@ -287,18 +282,12 @@ def _read(source: str, archive: Any, name: str) -> np.ndarray:
         ) from error
 
 
-def _part(names: Sequence[str], words: Sequence[str]) -> tuple[str, str] | None:
-    """Return the names of the inputs and labels of a part, which its words say."""
-    pairs = (_pair(names, word) for word in words)
-    return next((pair for pair in pairs if pair is not None), None)
-
-
-def _pair(names: Sequence[str], word: str = "") -> tuple[str, str] | None:
-    """Return the names of inputs and labels among others; those with a word, if it is given."""
-    forms = ("{0}_{1}", "{1}_{0}") if word else ("{0}",)
-    for inputs, labels, form in product(INPUTS, LABELS, forms):
-        of_inputs = form.format(inputs, word)
-        of_labels = form.format(labels, word)
+def _pair(names: Sequence[str], words: Sequence[str]) -> tuple[str, str] | None:
+    """Return the names of the inputs and labels of a part, which has one of these words."""
+    forms = ("{0}_{1}", "{1}_{0}")
+    for word, inputs, labels, form in product(words, INPUTS, LABELS, forms):
+        of_inputs = form.format(inputs, word).strip("_")
+        of_labels = form.format(labels, word).strip("_")
         if of_inputs in names and of_labels in names:
             return of_inputs, of_labels
     return None
@@ -320,13 +309,14 @@ def _from_table(request: _Request, path: Path) -> Dataset:
         parts: list[Any] = list(zip(table.inputs(), numbered, strict=True))
     else:
         request.refuse_options_but(("label", "classes", "size", "mode"))
-        given = request.options.keys() & {"size", "mode"}
-        of_pictures = {key: request.options[key] for key in given}
+        of_pictures = dict(request.options)
+        for key in ("label", "classes"):
+            of_pictures.pop(key, None)
         parts = []
         for rows, numbers in zip(table.parts, numbered, strict=True):
             files = [path.parent / row[table.path] for row in rows]
             parts.append(listed_pictures(files, numbers, classes, **of_pictures))
-    dataset = request.of_parts(parts, classes)
+    dataset = request.dataset(parts, classes)
     remarks = table.remarks
     if table.columns:
         remarks = (*remarks, "learned with columns scaled to mean 0 and deviation 1")
@@ -338,14 +328,13 @@ def _measured(request: _Request, path: Path) -> Dataset:
     request.refuse_options_but(("target",))
     targets = request.options["target"]
     names = targets.split(",") if isinstance(targets, str) else list(targets)
-    table = read_table(path, request.name, names[0])
+    table = read_table(path, request.name, targets=names)
     if table.path is not None:
         raise SettingError(
             f"{request.name!r}: measured targets are learned from columns of numbers, and the "
             f"column {table.path!r} names pictures: give arrays of them, (pictures, targets), to a "
             "Trainer"
         )
-    table = replace(table, label=names[0], targets=tuple(names))
     parts = [
         Samples(inputs, measured)
         for inputs, measured in zip(table.inputs(), table.measured(), strict=True)

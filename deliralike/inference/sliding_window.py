@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +45,40 @@ class SlidingWindowInferer(TypedSettings):
         """Return the outputs for whole pictures; see `sliding_window_inference`."""
         predict = predictor_of(network)
         arrays = pictures(inputs, network)
+        samples = len(arrays[0])
         size = arrays[0].shape[2:]
         window = windows.window_size(self.roi_size, size)
         padding = windows.padding(size, window)
-        if np.any(padding):
-            widths = [(0, 0), (0, 0), *padding]
-            arrays = tuple(np.pad(array, widths) for array in arrays)
-        grid = Grid(arrays[0].shape[2:], window, self.overlap)
-        samples = len(arrays[0])
+        arrays = tuple(np.pad(array, [(0, 0), (0, 0), *padding]) for array in arrays)
         weights = windows.weights(window, self.mode, self.sigma_scale)
-        stitched = Stitched(samples, grid, weights)
-        batch_size = min(self.sw_batch_size, samples * len(grid.places))
-        for rows in _batches(samples, grid, batch_size):
+        whole = arrays[0].shape[2:]
+        corners = windows.places(whole, window, self.overlap)
+        rows = list(itertools.product(range(samples), corners))
+        batch_size = min(self.sw_batch_size, len(rows))
+        structure = None
+        canvases = []
+        for begin in range(0, len(rows), batch_size):
+            batch = rows[begin : begin + batch_size]
             # The last batch is filled up, so that all have one shape: one program does for all.
-            filled = rows + rows[-1:] * (batch_size - len(rows))
-            stitched.add(rows, predict(*[grid.cut(array, filled) for array in arrays]))
-        return stitched.outputs(padding, size)
+            filled = batch + batch[-1:] * (batch_size - len(batch))
+            outputs = predict(*[_cut(array, filled, window) for array in arrays])
+            leaves, found = nest.flatten(outputs)
+            if structure is None:
+                structure = found
+                for path, leaf in nest.leaves_with_paths(outputs, "output"):
+                    canvas = Canvas(path, leaf, samples, whole, weights)
+                    canvas.count(corners)
+                    canvases.append(canvas)
+            elif structure != found:
+                raise StructureError(
+                    "windows of one picture gave outputs of different structures: "
+                    f"{structure} and {found}"
+                )
+            for canvas, leaf in zip(canvases, leaves, strict=True):
+                canvas.add(batch, leaf)
+        return nest.unflatten(
+            structure, [canvas.mean(padding, size) for canvas in canvases]
+        )
 
 
 def sliding_window_inference(
@@ -118,60 +136,6 @@ def sliding_window_inference(
 Row = tuple[int, tuple[int, ...]]  # a sample's number, and the first corner of a window
 
 
-class Grid:
-    """Windows of one size that cover pictures of one size."""
-
-    def __init__(
-        self,
-        size: tuple[int, ...],
-        window: tuple[int, ...],
-        overlap: float | Sequence[float],
-    ):
-        self.size = size
-        self.window = window
-        self.places = windows.places(size, window, overlap)
-
-    def cut(self, array: np.ndarray, rows: list[Row]) -> np.ndarray:
-        """Return windows of an array: ``(rows, channels, *window)``."""
-        parts = []
-        for sample, corner in rows:
-            parts.append(array[_place(sample, corner, self.window)])
-        return np.stack(parts)
-
-
-class Stitched:
-    """The outputs of windows, summed up at their places."""
-
-    def __init__(self, samples: int, grid: Grid, weights: np.ndarray):
-        self._samples = samples
-        self._grid = grid
-        self._weights = weights
-        self._structure: Any = None
-        self._canvases: list[Canvas] = []
-
-    def add(self, rows: list[Row], outputs: Any) -> None:
-        """Add the outputs of a batch of windows; those past the rows are copies."""
-        leaves, structure = nest.flatten(outputs)
-        if self._structure is None:
-            self._structure = structure
-            for path, leaf in nest.leaves_with_paths(outputs, "output"):
-                self._canvases.append(
-                    Canvas(path, leaf, self._samples, self._grid, self._weights)
-                )
-        elif structure != self._structure:
-            raise StructureError(
-                "windows of one picture gave outputs of different structures: "
-                f"{self._structure} and {structure}"
-            )
-        for canvas, leaf in zip(self._canvases, leaves, strict=True):
-            canvas.add(rows, leaf)
-
-    def outputs(self, padding: list[tuple[int, int]], size: tuple[int, ...]) -> Any:
-        """Return the means, without the padding, in the nest of the network's outputs."""
-        means = [canvas.mean(padding, size) for canvas in self._canvases]
-        return nest.unflatten(self._structure, means)
-
-
 class Canvas:
     """One output of whole pictures: sums of weighted windows, and sums of the weights.
 
@@ -179,22 +143,30 @@ class Canvas:
     """
 
     def __init__(
-        self, path: str, part: Any, samples: int, grid: Grid, weights: np.ndarray
+        self,
+        path: str,
+        part: Any,
+        samples: int,
+        size: Sequence[int],
+        weights: np.ndarray,
     ):
-        axes = len(grid.window)
+        self._window = weights.shape
+        axes = weights.ndim
         if not isinstance(part, np.ndarray) or part.ndim != axes + 2:
             raise BatchError(
-                f"{path} of a window of {grid.window} must be an array (windows, channels, *size) "
-                f"with {axes} axes of size, and is {described(part)}"
+                f"{path} of a window of {self._window} must be an array (windows, channels, "
+                f"*size) with {axes} axes of size, and is {described(part)}"
             )
         self._part = part.shape[2:]
-        self._grid = grid
-        self._type = np.result_type(part.dtype, np.float32)
-        self._weights = _zoomed(weights, self._part).astype(self._type)
-        whole = self._scaled(grid.size)
-        self._sums = np.zeros((samples, part.shape[1], *whole), self._type)
-        self._counts = np.zeros(whole, self._type)
-        for corner in grid.places:
+        kind = np.result_type(part.dtype, np.float32)
+        self._weights = _zoomed(weights, self._part).astype(kind)
+        whole = self._scaled(size)
+        self._sums = np.zeros((samples, part.shape[1], *whole), kind)
+        self._counts = np.zeros(whole, kind)
+
+    def count(self, corners: Sequence[tuple[int, ...]]) -> None:
+        """Add the weights of windows at these corners."""
+        for corner in corners:
             self._counts[_slices(self._scaled(corner), self._part)] += self._weights
 
     def add(self, rows: list[Row], parts: np.ndarray) -> None:
@@ -210,7 +182,7 @@ class Canvas:
         if not np.any(padding):
             return self._sums
         place: list[Any] = [slice(None), slice(None)]
-        axes = zip(padding, size, self._part, self._grid.window, strict=True)
+        axes = zip(padding, size, self._part, self._window, strict=True)
         for (before, _), length, part, window in axes:
             begin = round(before * part / window)
             end = round((before + length) * part / window)
@@ -220,17 +192,17 @@ class Canvas:
     def _scaled(self, numbers: Sequence[int]) -> tuple[int, ...]:
         """Return places or sizes of the picture in whole elements of the output."""
         scaled = []
-        for number, part, window in zip(
-            numbers, self._part, self._grid.window, strict=True
-        ):
+        for number, part, window in zip(numbers, self._part, self._window, strict=True):
             scaled.append(number * part // window)
         return tuple(scaled)
 
 
-def _batches(samples: int, grid: Grid, batch_size: int) -> Iterator[list[Row]]:
-    rows = itertools.product(range(samples), grid.places)
-    while batch := list(itertools.islice(rows, batch_size)):
-        yield batch
+def _cut(array: np.ndarray, rows: list[Row], window: Sequence[int]) -> np.ndarray:
+    """Return windows of an array: ``(rows, channels, *window)``."""
+    parts = []
+    for sample, corner in rows:
+        parts.append(array[_place(sample, corner, window)])
+    return np.stack(parts)
 
 
 def _place(sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Any, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,11 @@ from deliralike import backends, nest
 from deliralike.errors import ArgumentError, StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.core import unwrap
-from deliralike.network.state import Slot, each_once, first_names
+from deliralike.network.forward_errors import explain
+from deliralike.network.state import Slot, each_once
 from deliralike.random import unchanged_generators
 from deliralike.tables import html_table, terminal_width, text_table
 from deliralike.zoo.inputs import Input
-
-_NOT_CALLED = "not called"
-_TIES = 5  # that are listed in the text
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,6 @@ class LayerSummary:
         parameters: The number of its own parameters, those of blocks below not counted. A tied one
             counts in the block of its first name alone.
         frozen: How many of them do not train.
-        is_leaf: Whether no blocks are below it.
     """
 
     path: str
@@ -44,7 +40,6 @@ class LayerSummary:
     output: Any
     parameters: int
     frozen: int
-    is_leaf: bool
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,29 +51,18 @@ class Summary:
         backend: The name of its backend.
         device: The device of its parameters.
         dtype: Their floating type.
-        inputs: The shapes of the inputs, as positional and keyword arguments; None if it was not
-            run.
         layers: Every block in the order of creation, the network itself first.
         parameters: The number of parameters; tied ones count once.
         frozen: How many of them do not train.
-        parameter_bytes: The memory that the parameters take.
-        buffers: The number of elements of the buffers.
-        buffer_bytes: The memory that the buffers take.
-        ties: Pairs of names of one parameter: a further name, and the first.
     """
 
     name: str
     backend: str
     device: str
     dtype: str
-    inputs: tuple[tuple[Any, ...], dict[str, Any]] | None
     layers: tuple[LayerSummary, ...]
     parameters: int
     frozen: int
-    parameter_bytes: int
-    buffers: int
-    buffer_bytes: int
-    ties: tuple[tuple[str, str], ...]
 
     @property
     def trainable(self) -> int:
@@ -91,80 +75,37 @@ class Summary:
         return self.layers[0].output
 
     def __str__(self) -> str:
-        """Return a title, a line for each block, and the totals."""
+        """Return a title, and a line for each block."""
         width = terminal_width()
-        columns, rows = self._table()
-        lines = [
-            *textwrap.wrap(self._title(), width, subsequent_indent="  "),
-            text_table(columns, rows, right=("parameters", "frozen"), width=width),
-        ]
-        for line in self._totals():
-            lines += textwrap.wrap(line, width, subsequent_indent="  ")
-        return "\n".join(lines)
+        title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
+        table = text_table(_COLUMNS, self._cells(), right=_NUMBERS, width=width)
+        return "\n".join([*title, table])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         """Return the same for a notebook."""
-        columns, rows = self._table()
-        table = html_table(
-            columns,
-            ((row[0].replace(" ", "\N{NO-BREAK SPACE}"), *row[1:]) for row in rows),
-            right=("parameters", "frozen"),
-            caption=self._title(),
+        return html_table(
+            _COLUMNS, self._cells(), right=_NUMBERS, caption=self._title()
         )
-        totals = "<br>".join(map(escape, self._totals()))
-        return f"<div>{table}<p>{totals}</p></div>"
 
     def _title(self) -> str:
-        title = f"{self.name} on {self.backend} ({self.device}, {self.dtype})"
-        if self.inputs is None:
-            return title
-        args, kwargs = self.inputs
-        shapes = [*map(shape_text, args)]
-        shapes += [f"{name} {shape_text(shape)}" for name, shape in kwargs.items()]
-        return f"{title}: input {', '.join(shapes)}, output {shape_text(self.output)}"
+        return (
+            f"{self.name} on {self.backend} ({self.device}, {self.dtype}): "
+            f"{self.parameters:,} parameters, {self.trainable:,} trainable"
+        )
 
-    def _table(self) -> tuple[list[str], list[tuple[str, ...]]]:
-        """Return the columns that say something, and the cells."""
-        was_run = self.inputs is not None
-        columns = ["layer", "type", "parameters"]
-        if was_run:
-            columns.insert(2, "output")
-        if self.frozen:
-            columns.append("frozen")
-        rows = []
-        for (depth, name), layer in zip(_tree(self.layers), self.layers, strict=True):
-            output = shape_text(layer.output)
-            if was_run and layer.output is None and layer.is_leaf:
-                output = _NOT_CALLED
-            cells = {
-                "layer": f"{'  ' * depth}{name}" or "(itself)",
-                "type": layer.type,
-                "output": output,
-                "parameters": _count(layer.parameters),
-                "frozen": _count(layer.frozen),
-            }
-            rows.append(tuple(cells[column] for column in columns))
-        return columns, rows
+    def _cells(self) -> list[tuple[str, ...]]:
+        rows: list[tuple[str, ...]] = []
+        for layer in self.layers:
+            output = "" if layer.output is None else str(layer.output)
+            counts = f"{layer.parameters:,}", f"{layer.frozen:,}"
+            rows.append((layer.path or "(itself)", layer.type, output, *counts))
+        return rows
 
-    def _totals(self) -> list[str]:
-        trains = "all trainable"
-        if self.frozen:
-            trains = f"{self.trainable:,} trainable, {self.frozen:,} frozen"
-        size = _size(self.parameter_bytes)
-        lines = [f"{self.parameters:,} parameters ({size}), {trains}"]
-        if self.buffers:
-            lines.append(
-                f"{self.buffers:,} elements of buffers ({_size(self.buffer_bytes)})"
-            )
-        if self.ties:
-            named = [f"{name} is {first}" for name, first in self.ties[:_TIES]]
-            more = len(self.ties) - len(named)
-            if more:
-                named.append(f"{more} more")
-            lines.append(f"tied, counted once: {', '.join(named)}")
-        return lines
+
+_COLUMNS = ("layer", "type", "output", "parameters", "frozen")
+_NUMBERS = _COLUMNS[3:]
 
 
 def summary(network: Any, inputs: Any = None) -> Summary:
@@ -189,16 +130,15 @@ def summary(network: Any, inputs: Any = None) -> Summary:
         >>> from deliralike import zoo
         >>> net = zoo.build("mlp", backend="torch", in_features=8, out_features=3, hidden=(5,))
         >>> print(summary(net, (8,)))
-        MLP on torch (cpu, float32): input (1, 8), output (1, 3)
-        layer       type        output  parameters
-        (itself)    MLP         (1, 3)
-        layers      ModuleList
-          0         Linear      (1, 5)          45
-          1         Linear      (1, 3)          18
-        activation  ReLU        (1, 5)
-        dropouts    ModuleList
-          0         Dropout     (1, 5)
-        63 parameters (252 B), all trainable
+        MLP on torch (cpu, float32): 63 parameters, 63 trainable
+        layer       type        output  parameters  frozen
+        (itself)    MLP         (1, 3)           0       0
+        layers      ModuleList                   0       0
+        layers.0    Linear      (1, 5)          45       0
+        layers.1    Linear      (1, 3)          18       0
+        activation  ReLU        (1, 5)           0       0
+        dropouts    ModuleList                   0       0
+        dropouts.0  Dropout     (1, 5)           0       0
     """
     if isinstance(network, str | type):
         raise ArgumentError(
@@ -207,23 +147,20 @@ def summary(network: Any, inputs: Any = None) -> Summary:
         )
     wrapped = backends.wrap(unwrap(network))
     outputs: dict[str, Any] = {}
-    shapes = None
     if inputs is not None:
-        args, kwargs = _arguments(inputs)
-        shapes = nest.map(shape_of, (args, kwargs))
-        wrapped, outputs = _run(wrapped, args, kwargs)
+        wrapped, outputs = _run(wrapped, *_arguments(inputs))
     slots = wrapped.neutral_slots()
     _refuse_unshaped(slots)
     blocks = dict(wrapped.named_blocks())
+    layers = tuple(_layers(blocks, slots, outputs))
     return Summary(
-        name=type(blocks[""]).__name__,
+        name=layers[0].type,
         backend=wrapped.backend.name,
         device=wrapped.device_name,
         dtype=wrapped.dtype_name,
-        inputs=shapes,
-        layers=tuple(_layers(blocks, slots, outputs)),
-        **_numbers(slots),
-        ties=tuple(_ties(slots)),
+        layers=layers,
+        parameters=sum(layer.parameters for layer in layers),
+        frozen=sum(layer.frozen for layer in layers),
     )
 
 
@@ -265,7 +202,7 @@ def _run(
         path: str, _block: Any, call: Any, args: tuple, kwargs: dict[str, Any]
     ) -> Any:
         result = call(*args, **kwargs)
-        outputs[path] = nest.map(shape_of, result)
+        outputs[path] = nest.map(_shape_of, result)
         return result
 
     with ExitStack() as stack:
@@ -277,13 +214,7 @@ def _run(
         try:
             twin(*args, **kwargs)
         except Exception as error:
-            shapes = shape_text(
-                nest.map(shape_of, [*args, kwargs] if kwargs else list(args))
-            )
-            called = ", ".join(filter(None, outputs)) or "none"
-            error.add_note(
-                f"summary: the inputs were {shapes}; blocks that ended before: {called}"
-            )
+            explain(error)
             raise
     return twin, outputs
 
@@ -320,7 +251,7 @@ def _refuse_unshaped(slots: Mapping[str, Slot]) -> None:
             ) from error
 
 
-def shape_of(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> Any:
     """Return the shape of an array, and the name of the type of anything else."""
     if leaf is None:
         return None
@@ -342,7 +273,6 @@ def _layers(
         if slot.is_parameter:
             parameters[owner] += slot.size
             frozen[owner] += 0 if slot.trainable else slot.size
-    inner = {_owner(path, blocks) for path in blocks if path}
     for path, block in blocks.items():
         yield LayerSummary(
             path=path,
@@ -350,7 +280,6 @@ def _layers(
             output=outputs.get(path),
             parameters=parameters[path],
             frozen=frozen[path],
-            is_leaf=path not in inner,
         )
 
 
@@ -360,77 +289,3 @@ def _owner(name: str, blocks: Mapping[str, Any]) -> str:
     while path not in blocks:
         path = path.rpartition(".")[0]
     return path
-
-
-def _numbers(slots: Mapping[str, Slot]) -> dict[str, int]:
-    """Return the totals of a network by the names of a summary's attributes."""
-    counts = dict.fromkeys(
-        ("parameters", "frozen", "parameter_bytes", "buffers", "buffer_bytes"), 0
-    )
-    for slot in each_once(slots).values():
-        kind = "parameters" if slot.is_parameter else "buffers"
-        counts[kind] += slot.size
-        counts[f"{kind[:-1]}_bytes"] += slot.value.nbytes
-        if slot.is_parameter and not slot.trainable:
-            counts["frozen"] += slot.size
-    return counts
-
-
-def _ties(slots: Mapping[str, Slot]) -> Iterator[tuple[str, str]]:
-    """Yield each further name of a parameter with the first one."""
-    first = first_names(slots)
-    for name, slot in slots.items():
-        if slot.is_parameter and first[id(slot.native)] != name:
-            yield name, first[id(slot.native)]
-
-
-# Texts --------------------------------------------------------------------------------------------
-
-
-def _tree(layers: tuple[LayerSummary, ...]) -> Iterator[tuple[int, str]]:
-    """Yield for each block how deep it is below the network, and its name in the block above."""
-    depths = {"": -1}
-    for layer in layers:
-        above = "" if not layer.path else _owner(layer.path, depths)
-        depths[layer.path] = depths[above] + 1 if layer.path else -1
-        yield max(depths[layer.path], 0), layer.path.removeprefix(above).lstrip(".")
-
-
-def shape_text(shape: Any) -> str:
-    """Return a shape, or a nest of shapes, as a text.
-
-    Example:
-        >>> shape_text({"mean": (1, 8), "more": [(1, 2), None]})
-        'mean (1, 8), more [(1, 2), None]'
-    """
-    if shape is None:
-        return ""
-    if isinstance(shape, Mapping):
-        return ", ".join(f"{name} {_inner_text(part)}" for name, part in shape.items())
-    if isinstance(shape, tuple) and all(isinstance(size, int) for size in shape):
-        return str(shape)
-    if isinstance(shape, tuple | list):
-        return ", ".join(map(_inner_text, shape))
-    return str(shape)
-
-
-def _inner_text(shape: Any) -> str:
-    """Return the text of a part of a nest: a part that is a nest itself stands in brackets."""
-    text = shape_text(shape)
-    if isinstance(shape, Mapping | list):
-        return f"[{text}]"
-    return text or "None"
-
-
-def _count(number: int) -> str:
-    return f"{number:,}" if number else ""
-
-
-def _size(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -48,68 +48,27 @@ class Anomalies:
             of_processes=of_processes,
         )
 
-    @property
-    def unused_in(self) -> dict[str, tuple[int, ...]]:
-        """Return the processes whose loss does not depend on a parameter.
-
-        They are given by number, for the parameters that other processes do use.
-        """
-        processes = _processes(self.of_processes, "unused")
-        return {
-            name: numbers
-            for name, numbers in processes.items()
-            if name not in self.unused
-        }
-
-    @property
-    def not_finite_in(self) -> dict[str, tuple[int, ...]]:
-        """Return the numbers of the processes in which a parameter's gradient is not finite."""
-        return _processes(self.of_processes, "not_finite")
-
     def __bool__(self) -> bool:
         """Return whether there is an anomaly in any process."""
-        return bool(self.unused or self.zero or self.not_finite or self.unused_in)
+        of_whole = bool(self.unused or self.zero or self.not_finite)
+        return of_whole or any(share.unused for share in self.of_processes.values())
 
     def __str__(self) -> str:
-        """Return one line for each kind of anomaly, and for each set of processes that has it."""
-        unused = "took no part in the loss"
-        not_finite = "have a gradient that is not finite"
+        """Return a line for each kind of anomaly, of the whole batch and of each process."""
         kinds = {
-            unused: self.unused,
-            **_by_processes(unused, self.unused_in),
+            "took no part in the loss": self.unused,
             "took part, but have a gradient of zero": self.zero,
-            **(
-                _by_processes(not_finite, self.not_finite_in)
-                or {not_finite: self.not_finite}
-            ),
+            "have a gradient that is not finite": self.not_finite,
         }
         lines = [
             f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names
         ]
+        for number, share in self.of_processes.items():
+            if share:
+                lines += [
+                    f"process {number}: {line}" for line in str(share).split("\n")
+                ]
         return "\n".join(lines) or "every trainable parameter has a gradient"
-
-
-def _processes(
-    of_processes: Mapping[int, Anomalies], kind: str
-) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the processes in which each parameter has a kind of anomaly."""
-    processes: dict[str, tuple[int, ...]] = {}
-    for number, anomalies in of_processes.items():
-        for name in getattr(anomalies, kind):
-            processes[name] = (*processes.get(name, ()), number)
-    return processes
-
-
-def _by_processes(
-    kind: str, processes: Mapping[str, tuple[int, ...]]
-) -> dict[str, tuple[str, ...]]:
-    """Return the parameters by a text that names the kind of anomaly and its processes."""
-    parameters: dict[str, tuple[str, ...]] = {}
-    for name, numbers in processes.items():
-        noun = "process" if len(numbers) == 1 else "processes"
-        text = f"{kind} in {noun} {', '.join(map(str, numbers))}"
-        parameters[text] = (*parameters.get(text, ()), name)
-    return parameters
 
 
 def anomalies_of(gradients: Mapping[str, np.ndarray | None]) -> Anomalies:

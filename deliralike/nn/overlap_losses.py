@@ -161,8 +161,7 @@ class OverlapLosses(Losses):
 
         Args:
             probabilities: The network's outputs after softmax or sigmoid.
-            distances: Made on the host by `deliralike.data.signed_distances`, with one map for each
-                class.
+            distances: One map for each class, made on the host.
             include_background: Whether channel 0 counts; in the paper it does not.
             reduction: The reduction over all elements: ``"mean"``, ``"sum"`` or ``"none"``.
 

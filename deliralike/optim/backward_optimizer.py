@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from threading import Lock
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from deliralike.nest.arrays import Arrays
 from deliralike.network.state import Slot, each_once, owned_slots
-from deliralike.optim.accumulation import Gradients
 from deliralike.optim.loss import (
     LossFunction,
     no_array,
@@ -45,30 +42,6 @@ class BackwardOptimizer(AbstractOptimizer):
         gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
         return self._detached(result), gradients
 
-    def add_gradients(
-        self, sums: list[Gradients], loss_function: LossFunction, *batch: Any
-    ) -> Any:
-        """Run forward and backward; each gradient is added to its sum as it comes, where it can."""
-        self._owned.refresh()
-        if not self.adds_in_backward():
-            return super().add_gradients(sums, loss_function, *batch)
-        backend = self.network.backend
-        gradient_sums = BackwardSums(backend, sums, self.leaves, self.unshared)
-
-        def backward(loss: Any) -> None:
-            _refuse_array(loss)
-            gradient_sums.begin()
-            loss.backward()
-
-        try:
-            result = self.forward_backward(loss_function, backward, batch)
-        except BaseException:
-            if gradient_sums.has_begun:
-                self._drop_window()
-            raise
-        gradient_sums.take()
-        return self._detached(result)
-
     @abstractmethod
     def native_parameters(self) -> Iterable[Any]:
         """Return the parameters that the framework's own optimizer was made for."""
@@ -92,18 +65,6 @@ class BackwardOptimizer(AbstractOptimizer):
     ) -> Any:
         """Return the result of a loss function; previous gradients are dropped first."""
 
-    @abstractmethod
-    def adds_in_backward(self) -> bool:
-        """Return whether gradients may be added to sums as they come."""
-
-    @abstractmethod
-    def unshared(self, gradient: Any) -> Any:
-        """Return a gradient of a backward pass in storage that nothing else writes to."""
-
-    def leaves(self) -> list[Mapping[str, Any]]:
-        """Return the parameters by name of each replica, the root's first."""
-        return [self._owned.parameters]
-
     def _detached(self, result: Any) -> Any:
         """Return what a loss function returned without the graph of the loss."""
         return with_value(result, self.network.nn.stop_gradient(value_of(result)))
@@ -119,76 +80,6 @@ def _refuse_array(loss: Any) -> None:
         raise no_array(loss)
     if math.prod(loss.shape) != 1:
         raise no_scalar(loss.shape)
-
-
-class BackwardSums:
-    """Sums of gradients that a backward pass adds to, in their storage.
-
-    They are the gradients of the parameters while backward runs, and only then: nothing else that
-    computes or clears gradients reaches them, be it another optimizer or a user's loss function.
-
-    Attributes:
-        has_begun: Whether a backward pass has begun, so that the sums are not what they were.
-    """
-
-    def __init__(
-        self,
-        backend: Arrays,
-        sums: list[Gradients],
-        leaves: Callable[[], list[Mapping[str, Any]]],
-        unshared: Callable[[Any], Any],
-    ) -> None:
-        """Refer to sums that are to be added to; nothing happens yet.
-
-        Args:
-            backend: The backend of the gradients.
-            sums: One dict for each replica, the root's first; those that are missing are appended.
-            leaves: Returns the parameters by name of each replica, the root's first.
-            unshared: Returns a gradient that backward has made in storage of its own.
-        """
-        self.has_begun = False
-        self._backend = backend
-        self._sums = sums
-        self._leaves = leaves
-        self._unshared = unshared
-        self._given: set[int] = set()  # the identities of parameters that have got sums
-        self._lock = Lock()  # each replica runs backward in a thread of its own
-
-    def begin(self) -> None:
-        """Make the sums the parameters' gradients; called before each backward pass."""
-        with self._lock:
-            if self.has_begun:
-                return
-            self.has_begun = True
-            for sums, leaves in zip(self._sums, self._leaves(), strict=False):
-                self._give(sums, leaves)
-
-    def take(self) -> None:
-        """Take the parameters' gradients as the new sums, after all backward passes."""
-        leaves_of_replicas = self._leaves()
-        while len(self._sums) < len(leaves_of_replicas):
-            self._sums.append({})
-        for sums, leaves in zip(self._sums, leaves_of_replicas, strict=True):
-            for name, leaf in leaves.items():
-                gradient, leaf.grad = leaf.grad, None
-                if leaf.requires_grad:
-                    sums[name] = self._joined(leaf, sums.get(name), gradient)
-
-    def _give(self, sums: Gradients, leaves: Mapping[str, Any]) -> None:
-        for name, leaf in leaves.items():
-            total = sums.get(name)
-            if total is not None and leaf.requires_grad:
-                # there is a gradient where a loss function has run backward
-                leaf.grad = self._joined(leaf, total, leaf.grad)
-                self._given.add(id(leaf))
-                sums[name] = None
-
-    def _joined(self, leaf: Any, total: Any, gradient: Any) -> Any:
-        if gradient is None:
-            return total
-        if total is not None:
-            return self._backend.add(total, gradient, str(leaf.device))
-        return gradient if id(leaf) in self._given else self._unshared(gradient)
 
 
 _WIDE = ("float32", "float64")  # no other parameter has a wider type than these

@@ -28,7 +28,6 @@ from deliralike.network.forward_errors import explain
 from deliralike.network.state import Slot, owned_slots
 from deliralike.optim.accumulation import (
     AccumulationWindow,
-    Gradients,
     add_to_sums,
     weight_before,
 )
@@ -119,17 +118,12 @@ class AbstractOptimizer(ABC):
 
     def __repr__(self) -> str:
         """Return the rule with its settings, and the number of updates."""
-        rule = self.settings().get("class", "native rule")
-        parts = [f"{rule}(lr={known_lr(self)})"]
-        if self.groups is not None:
-            parts = [repr(self.groups.rules[0])]
-            for pattern, place in zip(
-                self.groups.patterns, self.groups.places, strict=True
-            ):
-                parts.append(f"{pattern!r}: {self.groups.rules[place]!r}")
-        if self.pattern is not None:
-            parts.append(f"parameters={self.pattern!r}")
-        return f"{type(self).__name__}({', '.join(parts)}, steps={self.steps})"
+        if self.groups is None:
+            kind = self.settings().get("class", "native rule")
+            rule = f"{kind}(lr={known_lr(self)})"
+        else:
+            rule = repr(self.groups.rules[0])
+        return f"{type(self).__name__}({rule}, steps={self.steps})"
 
     def holds(self) -> list[str]:
         """Return the names of the parameters that its updates may change.
@@ -154,8 +148,7 @@ class AbstractOptimizer(ABC):
         With `accumulate` above one this is a micro-batch: the parameters change with every
         `accumulate`-th call, or with `flush`, by the gradient that all samples since the last
         change would have given together. Micro-batches count by their samples, or by the
-        denominator of a loss that declares one (see `in_replicas`); sums are added. An error in
-        the backward pass may drop the micro-batches before it, never a part of their gradients.
+        denominator of a loss that declares one (see `in_replicas`); sums are added.
 
         With a loss scale, an update whose gradients overflowed is left out: `updated` is empty,
         `steps` stays.
@@ -318,37 +311,24 @@ class AbstractOptimizer(ABC):
         weight = weight_before(loss, samples)
         window.rescale(self.network.backend, weight.factor / scale)
         if loss.reduction != "denominator":
-            parts = LossResult.of(self.add_gradients(window.of_replicas, loss, *batch))
+            parts = LossResult.of(self._add_gradients(loss, batch))
         else:
             # The sum is divided by the samples: denominators are read at the end of the window.
             loss = replace(loss, divisor=samples)
-            parts = loss.parts(self.add_gradients(window.of_replicas, loss, *batch))
+            parts = loss.parts(self._add_gradients(loss, batch))
             weight = replace(weight, divisor=parts.denominator)
             parts = parts.with_value(parts.value * samples / nonzero(parts.denominator))
         window.count(weight)
         self.latest_weight = samples if loss.reduction == "sum" else weight.divisor
         return parts
 
-    def add_gradients(
-        self, sums: list[Gradients], loss_function: LossFunction, *batch: Any
-    ) -> Any:
-        """Add the gradients of a batch to those of others; return the loss function's value.
-
-        A backend adds them in its backward pass, if no second set of gradients is made then.
-
-        Args:
-            sums: By neutral name, for each replica, the root's first; they may be written over.
-            loss_function: See `gradients`.
-            batch: See `gradients`.
-        """
-        result, of_root = self.gradients(loss_function, *batch)
+    def _add_gradients(self, loss: Loss, batch: tuple) -> Any:
+        """Add the gradients of a batch to those of the window; return the loss's value."""
+        result, of_root = self.gradients(loss, *batch)
         of_others = self.parallelism.replica_gradients()
+        sums = self._window.of_replicas
         add_to_sums(self.network.backend, sums, [of_root, *of_others])
         return result
-
-    def _drop_window(self) -> None:
-        """Forget the micro-batches since the last update, whose sums an error left unfinished."""
-        self._window = AccumulationWindow()
 
     def update_with(self, gradients: dict[str, Any]) -> None:
         """Make the update with these gradients: pre-update hooks, update, post-update hooks.

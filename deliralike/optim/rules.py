@@ -12,12 +12,9 @@ corrections are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 from typing import Any, ClassVar
-
-import numpy as np
 
 from deliralike.errors import (
     ArgumentError,
@@ -32,9 +29,9 @@ State = dict[str, Array]
 Stepped = tuple[Array, State]  # a parameter and its state after a step
 Scalars = Mapping[str, Any]  # the numbers of an update, by name
 Shape = tuple[int, ...]
-Exponent = float  # at most 0
-Pair = tuple[float, float]  # of any numbers from 0 on
 _ADJUSTMENTS = ("original", "match_rms_adamw")
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # the coefficients of Muon's iteration
+_NEWTON_SCHULZ_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,111 +320,20 @@ class RAdam(Moments):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NAdam(Moments):
-    """NAdam: Adam with Nesterov's momentum, of which more comes with each step.
-
-    The momentum of step t is ``mu_t = beta1 * (1 - 0.96**(t * momentum_decay) / 2)``, and with
-    ``M_t`` the product of all of them up to it ``p -= lr * (mu_{t+1} / (1 - M_{t+1}) * m + (1 -
-    mu_t) / (1 - M_t) * g) / (sqrt(v / (1 - beta2**t)) + eps)``. Source: Dozat 2016; PyTorch, which
-    keeps ``M_t`` in single precision.
-
-    Attributes:
-        decoupled_weight_decay: As of `RAdam`.
-    """
-
-    momentum_decay: float = 4e-3
-    decoupled_weight_decay: bool = False
-
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the learning rates of the mean and of the gradient, and the scale of the root."""
-        now = _momentum(*self._schedule, step)
-        later = _momentum(*self._schedule, step + 1)
-        product = _product(*self._schedule, step)
-        return {
-            "lr": self.lr,
-            "of_gradient": self.lr * (1.0 - now) / (1.0 - product),
-            "of_mean": self.lr * later / (1.0 - product * later),
-            "scale": super().scalars(step)["scale"],
-        }
-
-    @property
-    def _schedule(self) -> tuple[float, float]:
-        return self.betas[0], self.momentum_decay
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        new = self._moved(g, state)
-        ahead = scalars["of_gradient"] * g + scalars["of_mean"] * new["exp_avg"]
-        return p - ahead / (new["exp_avg_sq"] ** 0.5 / scalars["scale"] + self.eps), new
-
-
-def _momentum(beta: float, decay: float, step: Any) -> Any:
-    return beta * (1.0 - 0.5 * 0.96 ** (step * decay))
-
-
-@lru_cache(maxsize=16)  # all parameters ask for that of the same step
-def _product(beta: float, decay: float, step: int) -> float:
-    """Return the product of the momenta up to a step; 0 where 1 less it is 1."""
-    if beta**step < 1e-17:
-        return 0.0
-    return float(np.prod(_momentum(beta, decay, np.arange(1.0, step + 1.0))))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adamax(Moments):
-    """Adamax: Adam with the largest gradient, which fades, in place of the mean of squares.
-
-    ``u = max(beta2 * u, |g| + eps); p -= lr / (1 - beta1**t) * m / u``; `weight_decay` is added to
-    the gradient. Source: Kingma and Ba 2015, arXiv 1412.6980, algorithm 2; PyTorch, for `eps`.
-    """
-
-    _slots = ("exp_avg", "exp_inf")
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        beta1, beta2 = self.betas
-        mean = _mean(beta1, state["exp_avg"], g)
-        largest = xp.maximum(beta2 * state["exp_inf"], abs(g) + self.eps)
-        step_size = scalars["lr"] / scalars["first"]
-        return p - step_size * mean / largest, {"exp_avg": mean, "exp_inf": largest}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Adafactor(Rule):
     """Adafactor keeps means of squares by row and by column instead of by element.
 
     The mean of squares of a parameter with several axes is ``row * column / mean(row)`` over its
     last two axes; other parameters have one for each element. The means' weight of the new square
-    is ``t**beta2_decay``. The step ``u = g / sqrt(mean)`` is divided by ``max(1, rms(u) / d)`` and
-    multiplied by ``max(eps2, rms(p)) * min(lr, 1 / sqrt(t))``; before it ``p *= 1 - lr *
-    weight_decay``. This is PyTorch's form: `lr` bounds the paper's relative step, and `eps1` bounds
-    the divisors from below. Source: Shazeer and Stern 2018, arXiv 1804.04235.
-
-    Attributes:
-        beta2_decay: The exponent, at most 0.
-        eps: ``(eps1, eps2)``; None for the first is the spacing of the parameter's type at 1.
-        d: The bound of the step's root mean square, at least 1.
+    is ``t**-0.8``. The step ``u = g / sqrt(mean)`` is divided by ``max(1, rms(u))`` and
+    multiplied by ``max(0.001, rms(p)) * min(lr, 1 / sqrt(t))``; before it ``p *= 1 - lr *
+    weight_decay``. This is PyTorch's form with its numbers: `lr` bounds the paper's relative step,
+    and the spacing of the parameter's type at 1 bounds the divisors from below. Source: Shazeer and
+    Stern 2018, arXiv 1804.04235.
     """
 
     _slots = ("row_var", "col_var", "variance")
     any_layout: ClassVar[bool] = False
-    beta2_decay: Exponent = -0.8
-    eps: tuple[float | None, float] = (None, 1e-3)
-    d: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            SettingError: `d` is below 1, or a setting makes no sense.
-        """
-        super().__post_init__()
-        if self.d < 1.0:
-            raise SettingError(f"Adafactor: d={self.d!r} must be at least 1")
 
     def state_shapes(self, shape: Shape) -> dict[str, Shape]:
         """Return the shapes of the means by row and column, or of the mean by element."""
@@ -438,23 +344,21 @@ class Adafactor(Rule):
     def scalars(self, step: int) -> dict[str, float]:
         """Return the learning rate, the relative step, and the weight of the new squares."""
         relative = min(self.lr, step**-0.5)
-        return {"lr": self.lr, "relative": relative, "weight": step**self.beta2_decay}
+        return {"lr": self.lr, "relative": relative, "weight": step**-0.8}
 
     def update(
         self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
     ) -> Stepped:
         """Make one step."""
-        eps1, eps2 = self.eps
-        if eps1 is None:
-            eps1 = float(xp.finfo(p.dtype).eps)
-        mean, new = self._mean_of_squares(g * g, state, scalars["weight"], eps1, xp)
-        u = g / xp.clip(mean, eps1 * eps1, None) ** 0.5
-        u = u / xp.clip(_rms(u) / self.d, 1.0, None)
-        size = xp.clip(_rms(p), eps2, None) * scalars["relative"]
+        eps = float(xp.finfo(p.dtype).eps)
+        mean, new = self._mean_of_squares(g * g, state, scalars["weight"], eps, xp)
+        u = g / xp.clip(mean, eps * eps, None) ** 0.5
+        u = u / xp.clip(_rms(u), 1.0, None)
+        size = xp.clip(_rms(p), 1e-3, None) * scalars["relative"]
         return self._shrunk(p, scalars) - size * u, new
 
     def _mean_of_squares(
-        self, squares: Array, state: State, weight: Any, eps1: float, xp: Any
+        self, squares: Array, state: State, weight: Any, eps: float, xp: Any
     ) -> Stepped:
         """Return the mean of squares for each element, and the state that it comes from."""
         if squares.ndim < 2:
@@ -464,7 +368,7 @@ class Adafactor(Rule):
         column = state["col_var"]
         row = row + weight * (squares.mean(axis=-1, keepdims=True) - row)
         column = column + weight * (squares.mean(axis=-2, keepdims=True) - column)
-        mean = row * column / xp.clip(row.mean(axis=-2, keepdims=True), eps1, None)
+        mean = row * column / xp.clip(row.mean(axis=-2, keepdims=True), eps, None)
         return mean, {"row_var": row, "col_var": column}
 
 
@@ -479,7 +383,7 @@ class Muon(Rule):
 
     ``b = momentum * b + (1 - momentum) * g``; the direction is `b`, or with Nesterov's momentum
     ``momentum * b + (1 - momentum) * g``. Newton and Schulz's iteration makes it almost orthogonal:
-    ``x = direction / max(|direction|, eps)``, then `ns_steps` times ``x = (a + b y + c y y) x``
+    ``x = direction / max(|direction|, 1e-7)``, then five times ``x = (a + b y + c y y) x``
     with ``y = x x^T``. Then ``p *= 1 - lr * weight_decay; p -= lr * ratio * x``. This is PyTorch's
     form, which iterates in bfloat16; here it is done in the parameter's own type.
 
@@ -492,12 +396,10 @@ class Muon(Rule):
     2502.16982.
 
     Attributes:
-        ns_coefficients, ns_steps, eps: Of the iteration.
         adjust_lr_fn: What the learning rate of a matrix with A rows and B columns is multiplied by:
             ``"original"`` ``sqrt(max(1, A / B))``, ``"match_rms_adamw"`` ``0.2 * sqrt(max(A, B))``,
             with which a learning rate found for AdamW fits all parameters.
         adamw: Follow AdamW for every parameter.
-        adamw_betas, adamw_eps: AdamW's settings.
     """
 
     _slots = ("momentum_buffer", "exp_avg", "exp_avg_sq")
@@ -505,13 +407,8 @@ class Muon(Rule):
     weight_decay: float = 0.1
     momentum: float = 0.95
     nesterov: bool = True
-    ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315)
-    eps: float = 1e-7
-    ns_steps: int = 5
     adjust_lr_fn: str = "original"
     adamw: bool = False
-    adamw_betas: tuple[float, float] = (0.9, 0.999)
-    adamw_eps: float = 1e-8
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -557,22 +454,19 @@ class Muon(Rule):
     @property
     def _adamw(self) -> AdamW:
         """The rule of all parameters that are no matrices."""
-        decay = self.weight_decay
-        betas = self.adamw_betas
-        eps = self.adamw_eps
-        return AdamW(lr=self.lr, weight_decay=decay, betas=betas, eps=eps)
+        return AdamW(lr=self.lr, weight_decay=self.weight_decay)
 
     def _is_orthogonal(self, shape: Shape) -> bool:
         return len(shape) == 2 and not self.adamw
 
     def _orthogonalized(self, x: Array, xp: Any) -> Array:
         """Return the matrix with its singular values brought near 1."""
-        a, b, c = self.ns_coefficients
+        a, b, c = _NEWTON_SCHULZ
         is_tall = x.shape[0] > x.shape[1]
         if is_tall:
             x = x.T
-        x = x / xp.clip((x * x).sum() ** 0.5, self.eps, None)
-        for _ in range(self.ns_steps):
+        x = x / xp.clip((x * x).sum() ** 0.5, 1e-7, None)
+        for _ in range(_NEWTON_SCHULZ_STEPS):
             gram = x @ x.T
             x = a * x + (b * gram + c * (gram @ gram)) @ x
         return x.T if is_tall else x
@@ -637,82 +531,6 @@ class Lion(Rule):
 def _sign(x: Array, xp: Any) -> Array:
     """Return the sign; a NaN stays NaN, of which PyTorch's sign would be 0."""
     return xp.where(x == x, xp.sign(x), x)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rprop(Rule):
-    """Rprop moves each element by a step of its own, against the sign of its gradient.
-
-    The step starts at `lr`, which later changes of it leave alone, and is multiplied by the second
-    of `etas` where the gradient has the sign of the one before, by the first where it has the other
-    one; there the element stays and its gradient counts as 0. For whole batches. `weight_decay` is
-    added to the gradient. Source: Riedmiller and Braun 1993, in PyTorch's form.
-
-    Attributes:
-        etas: The factors, one on each side of 1.
-        step_sizes: The least and the largest step.
-    """
-
-    _slots = ("prev", "step_size")
-    etas: Pair = (0.5, 1.2)
-    step_sizes: Pair = (1e-6, 50.0)
-
-    def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            SettingError: `etas` are not on both sides of 1, or a setting makes no sense.
-        """
-        super().__post_init__()
-        if not 0.0 < self.etas[0] < 1.0 < self.etas[1]:
-            raise SettingError(f"Rprop: etas={self.etas!r} must be below 1 and above 1")
-
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the learning rate, and where the steps start."""
-        return {"lr": self.lr, "start": self.lr if step == 1 else 0.0}
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        turned = _sign(g, xp) * xp.sign(state["prev"])
-        smaller, larger = self.etas
-        size = state["step_size"] + scalars["start"]
-        size = xp.where(
-            turned > 0, larger * size, xp.where(turned < 0, smaller * size, size)
-        )
-        size = xp.clip(size, *self.step_sizes)
-        g = xp.where(turned < 0, 0.0, g)
-        return p - size * _sign(g, xp), {"prev": g, "step_size": size}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ASGD(Rule):
-    """SGD whose rate falls, with the mean of the parameters in its state as ``ax``.
-
-    ``p *= 1 - lambd * eta; p -= eta * g`` with ``eta = lr / (1 + lambd * lr * (t - 1))**alpha``,
-    and ``ax += (p - ax) / max(1, t - 1 - t0)``. `weight_decay` is added to the gradient. Where `lr`
-    changes PyTorch takes that of the step before. Source: Polyak and Juditsky 1992; Bottou 2010.
-    """
-
-    _slots = ("ax",)
-    lambd: float = 1e-4
-    alpha: float = 0.75
-    t0: float = 1e6
-
-    def scalars(self, step: int) -> dict[str, float]:
-        """Return the learning rate, that of this step, and the weight of the new parameters."""
-        eta = self.lr / (1.0 + self.lambd * self.lr * (step - 1)) ** self.alpha
-        return {"lr": self.lr, "eta": eta, "weight": 1.0 / max(1.0, step - 1 - self.t0)}
-
-    def _step(
-        self, p: Array, g: Array, state: State, scalars: Scalars, xp: Any
-    ) -> Stepped:
-        """Make one step."""
-        eta = scalars["eta"]
-        weight = scalars["weight"]
-        new = p * (1.0 - self.lambd * eta) - eta * g
-        return new, {"ax": (1.0 - weight) * state["ax"] + weight * new}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -822,10 +640,6 @@ RULES: dict[str, type[Rule]] = {
     "lion": Lion,
     "lamb": LAMB,
     "radam": RAdam,
-    "nadam": NAdam,
-    "adamax": Adamax,
-    "rprop": Rprop,
-    "asgd": ASGD,
     "adafactor": Adafactor,
     "muon": Muon,
 }
@@ -873,62 +687,16 @@ def _flag(where: str, value: Any) -> bool:
 
 
 def _weights(where: str, value: Any) -> tuple[float, ...]:
-    weights = _pair(where, value)
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise SettingError(f"{where}={value!r} must be two numbers")
+    weights = tuple(number(each, where) for each in value)
     if max(weights) >= 1:
         raise SettingError(f"{where}={value!r} must be below 1")
     return weights
 
 
-def _pair(where: str, value: Any) -> tuple[float, ...]:
-    return tuple(
-        number(each, where) for each in _several(where, value, 2, "two numbers")
-    )
-
-
-def _several(where: str, value: Any, count: int, wanted: str) -> Sequence[Any]:
-    if not isinstance(value, tuple | list) or len(value) != count:
-        raise SettingError(f"{where}={value!r} must be {wanted}")
-    return value
-
-
-def _exponent(where: str, value: Any) -> float:
-    if _finite(where, value) > 0:
-        raise SettingError(f"{where}={value!r} must be at most 0")
-    return float(value)
-
-
-def _finite(where: str, value: Any) -> float:
-    if not is_number(value) or not math.isfinite(value):
-        raise SettingError(f"{where}={value!r} must be a finite number")
-    return float(value)
-
-
-def _epsilons(where: str, value: Any) -> tuple[float | None, float]:
-    wanted = "two numbers, of which the first may be None"
-    first, second = _several(where, value, 2, wanted)
-    if first is not None:
-        first = number(first, where)
-    return first, number(second, where)
-
-
-def _coefficients(where: str, value: Any) -> tuple[float, ...]:
-    numbers = _several(where, value, 3, "three numbers")
-    return tuple(_finite(where, each) for each in numbers)
-
-
-def _count(where: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 100:
-        raise SettingError(f"{where}={value!r} must be a whole number from 1 to 99")
-    return int(value)
-
-
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "float": lambda where, value: number(value, where),
     "bool": _flag,
-    "int": _count,
-    "Exponent": _exponent,
-    "Pair": _pair,
     "tuple[float, float]": _weights,
-    "tuple[float | None, float]": _epsilons,
-    "tuple[float, float, float]": _coefficients,
 }

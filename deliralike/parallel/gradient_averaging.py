@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, refuse_unknown_word
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.state import Slot, each_once
 from deliralike.optim.loss import as_loss
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.buckets import (
@@ -23,7 +22,7 @@ from deliralike.parallel.processes.buckets import (
     assign_buckets,
     gradient_spec,
 )
-from deliralike.parallel.processes.gradient_sums import start_equal
+from deliralike.parallel.processes.gradient_sums import start_equal, trained_slots
 from deliralike.parallel.processes.group import ProcessGroup
 
 BUCKET = (
@@ -64,10 +63,8 @@ class GradientAveragingNetwork(ABC):
             SettingError: `wire` is unknown.
         """
         start_equal(network, processes)
-        if wire not in (None, "bfloat16"):
-            raise SettingError(
-                f"wire={wire!r} is unknown: 'bfloat16', or None for the gradients' own type"
-            )
+        if wire is not None:
+            refuse_unknown_word("wire", wire, ("bfloat16",))
         # Past __setattr__, since PyTorch would register them as parts of this object.
         vars(self).update(network=network, given=module)
         self.processes = processes
@@ -89,10 +86,7 @@ class GradientAveragingNetwork(ABC):
 
     def trainable(self) -> dict[str, GradientSpec]:
         """Return the parameters that take a gradient, each once, in the order of the network."""
-        self._slots: dict[str, Slot] = {}
-        for name, slot in each_once(self.network.neutral_slots()).items():
-            if slot.trainable:
-                self._slots[name] = slot
+        self._slots = trained_slots(self.network)
         return {name: gradient_spec(slot.value) for name, slot in self._slots.items()}
 
     @abstractmethod
@@ -111,9 +105,6 @@ class GradientAveragingNetwork(ABC):
         """Return the native gradient for an average in the host's memory, which it may share."""
         dtype = str(self._slots[name].value.dtype)
         return self.network.backend.array(average, dtype, self.network.device_name)
-
-    def bind(self, optimizer: AbstractOptimizer) -> None:
-        """Prepare for the steps of an optimizer."""
 
     # Rounds: each gradient is sent once in a round
     # ------------------------------------------------------------

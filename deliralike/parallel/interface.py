@@ -94,7 +94,6 @@ class Processes:
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool,
     ) -> DistributedNetwork:
         """Return a network that trains in several processes, with the root's weights in all.
 

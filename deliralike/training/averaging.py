@@ -1,4 +1,4 @@
-"""Averages of a network's weights over its updates: exponential averages, or plain means."""
+"""Exponential averages of a network's weights over its updates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deliralike.errors import ArgumentError, SettingError, StateError, whole_number
+from deliralike.errors import ArgumentError, SettingError, StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.state import Slot, each_once, plan_load
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -20,21 +20,17 @@ class WeightAverage:
     """The average of a network's parameters and running statistics; other buffers are the latest.
 
     The average begins as a copy of the weights (no bias is to be corrected) and then moves, on
-    their device and in their type, ``average += (1 - decay) * (weights - average)``. Without a
-    decay it is the mean of the weights after each of the updates. Before it begins it is the
-    network's own weights.
+    their device and in their type, ``average += (1 - decay) * (weights - average)``.
 
     Add it to an optimizer's ``post_update_hooks``, or call `update` once a step where there are
     several optimizers. A `Trainer` does so, and begins anew in its first `fit`.
 
     Attributes:
         network: The network of the weights; of a replicated network the root's are averaged.
-        decay: The share of the average that an update keeps; None for a plain mean.
-        start: The number of updates before the average begins.
-        updates: The number of updates so far.
+        decay: The share of the average that an update keeps.
 
     Source:
-        Polyak and Juditsky 1992; Izmailov et al. 2018, arXiv 1803.05407 (plain means).
+        Polyak and Juditsky 1992.
 
     Example:
         >>> from deliralike import rules, zoo
@@ -52,24 +48,15 @@ class WeightAverage:
         True
     """
 
-    def __init__(
-        self,
-        network: AbstractNetwork,
-        decay: float | None = 0.999,
-        *,
-        start: int = 0,
-    ) -> None:
-        """Begin with a copy of the weights, unless the average starts later or is a plain mean.
+    def __init__(self, network: AbstractNetwork, decay: float = 0.999) -> None:
+        """Begin with a copy of the weights.
 
         Raises:
             SettingError: A setting makes no sense.
         """
         refuse_other_types("WeightAverage", WeightAverage, {"decay": decay})
-        if decay is not None and not 0.0 <= decay < 1.0:
-            raise SettingError(
-                f"decay={decay!r} must be at least 0 and below 1, or None for a plain mean"
-            )
-        whole_number("start", start, 0)
+        if not 0.0 <= decay < 1.0:
+            raise SettingError(f"decay={decay!r} must be at least 0 and below 1")
         if network.parallelism.updates_locally:
             raise SettingError(
                 "each process would have the average of its own weights: leave it out where "
@@ -77,17 +64,13 @@ class WeightAverage:
             )
         self.network = network
         self.decay = decay
-        self.start = start
         self._applied = 0
         self.reset()
 
     def reset(self) -> None:
         """Begin anew with the network's present weights, as when it was made."""
-        self.updates = 0
-        # Native arrays by neutral name, a tied one once; empty before the average begins.
-        self._values: dict[str, Any] = {}
-        if self.decay is not None and self.start == 0:
-            self._values = self._copied()
+        # Native arrays by neutral name, a tied one once.
+        self._values = self._copied()
 
     @classmethod
     def of(
@@ -123,12 +106,22 @@ class WeightAverage:
             raise StateError(
                 "the network holds its averaged weights: leave swap_in() before it is trained on"
             )
-        self.updates += 1
-        since = self.updates - self.start
-        if self._values and since > 0:
-            self._move(1.0 / since if self.decay is None else 1.0 - self.decay)
-        elif since == (0 if self.decay is not None else 1):
-            self._values = self._copied()
+        backend = self.network.backend
+        slots = self._slots()
+        names = []
+        averages = []
+        weights = []
+        copies = {}
+        for name, average in self._values.items():
+            if _has_mean(name, slots[name], average):
+                names.append(name)
+                averages.append(average)
+                weights.append(slots[name].value)
+            else:
+                copies[name] = backend.copied(slots[name].value)
+        blended = backend.blended(averages, weights, 1.0 - self.decay)
+        self._values |= dict(zip(names, blended, strict=True))
+        self._values |= copies
 
     @contextmanager
     def swap_in(self) -> Iterator[AbstractNetwork]:
@@ -147,14 +140,13 @@ class WeightAverage:
             self._applied -= 1
 
     def neutral_state(self) -> dict[str, np.ndarray]:
-        """Return the average, or the network's weights before the average begins."""
+        """Return the average."""
         with self.swap_in():
             return self.network.neutral_state()
 
     def state(self) -> State:
-        """Return the number of updates, and the average by neutral name, empty before it begins."""
-        weights = self.neutral_state() if self._values else {}
-        return {"updates": self.updates, "weights": weights}
+        """Return the average by neutral name, under ``"weights"``."""
+        return {"weights": self.neutral_state()}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Load the result of `state`, also on another backend; the network's own weights stay.
@@ -164,41 +156,18 @@ class WeightAverage:
         """
         weights = state["weights"]
         own = self._copied()
-        if weights:
-            report = plan_load(self.network.neutral_slots(), weights)
-            if not report.complete:
-                raise StateError(
-                    f"the average is that of another network than {type(self.network).__name__}: "
-                    f"{report}"
-                )
-        average: dict[str, Any] = {}
+        report = plan_load(self.network.neutral_slots(), weights)
+        if not report.complete:
+            raise StateError(
+                f"the average is that of another network than {type(self.network).__name__}: "
+                f"{report}"
+            )
         try:
-            if weights:
-                for name, slot in self._slots().items():
-                    slot.write(np.asarray(weights[name]))
-                average = self._copied()
-            self._values = average
+            for name, slot in self._slots().items():
+                slot.write(np.asarray(weights[name]))
+            self._values = self._copied()
         finally:
             self._put(own)
-        self.updates = int(state["updates"])
-
-    def _move(self, weight: float) -> None:
-        backend = self.network.backend
-        slots = self._slots()
-        names = []
-        averages = []
-        weights = []
-        copies = {}
-        for name, average in self._values.items():
-            if _has_mean(name, slots[name], average):
-                names.append(name)
-                averages.append(average)
-                weights.append(slots[name].value)
-            else:
-                copies[name] = backend.copied(slots[name].value)
-        blended = backend.blended(averages, weights, weight)
-        self._values |= dict(zip(names, blended, strict=True))
-        self._values |= copies
 
     def _copied(self) -> dict[str, Any]:
         backend = self.network.backend
@@ -211,8 +180,7 @@ class WeightAverage:
         slots = self._slots()
         for name, value in values.items():
             slots[name].value = value
-        if values:
-            self.network.parallelism.copy_state()
+        self.network.parallelism.copy_state()
 
     def _slots(self) -> dict[str, Slot]:
         """Return parameters and buffers, tied ones under their first name."""

@@ -68,7 +68,7 @@ def write(folder: AnyPath, state: Mapping[str, Any]) -> Path:
     """
     folder = Path(folder).resolve()
     parts = _flattened(state)
-    with _refused_by_disk(folder):
+    with refused_by_disk(folder):
         _make(folder.parent)
         with _locked(folder):
             _recover(folder)
@@ -135,7 +135,7 @@ def remove(folder: AnyPath) -> None:
     folder = Path(folder).resolve()
     if not folder.parent.is_dir():
         return
-    with _refused_by_disk(folder, "removed"), _locked(folder):
+    with refused_by_disk(folder, "removed"), _locked(folder):
         _recover(folder)
         _refuse_foreign(folder)
         moved = _sibling(folder, "gone")
@@ -154,7 +154,7 @@ def folder_of_run(folder: AnyPath) -> Iterator[None]:
     """
     folder = Path(folder)
     with ExitStack() as stack:
-        with _refused_by_disk(folder):
+        with refused_by_disk(folder):
             _make(folder.resolve())
             stack.enter_context(locked(folder / LOCK, str(folder)))
         yield
@@ -199,7 +199,7 @@ def _fill(new: Path, parts: Mapping[str, tuple[Any, dict[str, np.ndarray]]]) -> 
             content = array_file.write(new / _file(part), arrays)
             files[part] = asdict(content)
     described = {"format": FORMAT, "version": VERSION, "files": files, "state": values}
-    text = json.dumps(described, indent=1, allow_nan=False).removesuffix("\n}")
+    text = json.dumps(described, indent=1).removesuffix("\n}")
     checksum = zlib.crc32(text.encode())
     array_file.write_bytes(new / STATE, [f"{text}{_END}{checksum}\n}}\n".encode()])
     flush(new)
@@ -258,7 +258,8 @@ def _sibling(folder: Path, what: str) -> Path:
 
 
 @contextmanager
-def _refused_by_disk(folder: Path, done: str = "written") -> Iterator[None]:
+def refused_by_disk(folder: Path, done: str = "written") -> Iterator[None]:
+    """Say of an operating system error which folder or file was not written."""
     try:
         yield
     except OSError as error:

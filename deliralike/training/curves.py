@@ -36,8 +36,7 @@ def draw_curves(
 ) -> Path:
     """Draw the loss, the metrics and the learning rate of runs over one another; save the picture.
 
-    The metrics are those on validation data. A metric's confidence interval (``NAME/low`` and
-    ``NAME/high``) is a band about it. Of a single run, metrics of one family (``dice/1``,
+    The metrics are those on validation data. Of a single run, metrics of one family (``dice/1``,
     ``dice/2``) share a panel.
 
     Args:
@@ -124,10 +123,6 @@ def _draw_metrics(axis: Any, runs: Runs, names: Sequence[str]) -> None:
             style = _style(index + place, runs)
             steps, values = _points(history, name)
             axis.plot(steps, values, marker="o", label=literal(label), **style)
-            steps, low = _points(history, f"{name}/low")
-            _, high = _points(history, f"{name}/high")
-            if steps and len(low) == len(high):
-                axis.fill_between(steps, low, high, color=style["color"], alpha=0.18)
     if len(names) > 1:
         _show_legend(axis)
 
@@ -239,17 +234,11 @@ def _points(history: Any, metric: str) -> tuple[list[int], list[float]]:
 
 
 def _metrics(runs: Runs) -> list[str]:
-    """Return every metric of any run in order of appearance, without the ends of intervals."""
+    """Return every metric of any run in order of appearance."""
     names: dict[str, None] = {}
     for run in runs.values():
         names.update(dict.fromkeys(run.metrics))
-    ends = set()
-    for name in names:
-        low = f"{name}/low"
-        high = f"{name}/high"
-        if low in names and high in names:
-            ends |= {low, high}
-    return shown_figures(name for name in names if name not in ends)
+    return shown_figures(names)
 
 
 def _families(names: Sequence[str], alone: bool) -> list[list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, is_dataclass
 from functools import cache, partial
 from itertools import chain, islice, zip_longest
@@ -82,7 +82,7 @@ def evaluate(
         batch_size: The size of batches of arrays and datasets; loaders and iterables have batches.
         intervals: Also return confidence intervals by bootstrap, ``"accuracy/low"`` and
             ``"accuracy/high"``. A mapping holds settings of `Evidence.interval`:
-            ``{"groups": patients}``.
+            ``{"level": 0.9}``.
         losses: Losses to return as well, unless a metric has the name: functions of (prediction,
             target) by name, or one of ``(network, *inputs, target)``, as a trainer has them.
         between: A function to call after each batch; its errors end the evaluation.
@@ -101,8 +101,7 @@ def evaluate(
     Raises:
         BatchError: A batch is not a pair of inputs and targets, they do not fit together, or there
             is none.
-        SettingError: A metric is none, or two have the same name; or `intervals` are of groups, and
-            the data are not in an order that is known.
+        SettingError: A metric is none, or two have the same name.
         UnknownName: There is no metric of that name.
 
     Example:
@@ -119,8 +118,7 @@ def evaluate(
         processes = SingleProcess()
     network.parallelism.synchronize()
     loader = _loader(network, data, batch_size)
-    has_groups = isinstance(intervals, Mapping) and "groups" in intervals
-    if isinstance(loader, Loader) and (has_groups or loader.reads_all):
+    if isinstance(loader, Loader) and loader.reads_all:
         loader = loader.in_order()
     turns = Turns(
         loader.batches(0), processes, network.parallelism.evaluation_is_collective
@@ -129,22 +127,7 @@ def evaluate(
         if not isinstance(losses, ValidationLosses):
             losses = ValidationLosses(losses)
         losses = losses.without(evidence)
-    evaluated = _evaluated(
-        network,
-        turns,
-        losses,
-        inferer,
-        inputs,
-        has_metrics=bool(evidence),
-    )
-    # The mode is held over all batches, as a network that is spread over processes is gathered for
-    # it; and a loader's workers end here in any case.
-    with network.training_mode(False), closing(evaluated):
-        for compared in evaluated:
-            for each in evidence.values():
-                each.add(*compared)  # type: ignore[misc]  # there is a metric
-            if between is not None:
-                between()
+    _collect(network, turns, evidence, losses, inferer, inputs, between)
     of_all = partial(_of_all, processes, turns)
     for each in evidence.values():
         each.merge(of_all)
@@ -163,24 +146,39 @@ def evaluate_first_batch(
     losses: ValidationLosses,
     inferer: Inferer | None,
     inputs: int | None,
-) -> list[str]:
-    """Raise the errors that the first batch has in evaluation; return the names of its losses.
+) -> None:
+    """Raise the errors that the first batch has in evaluation.
 
     The figures of metrics are not computed: those of a part of the samples may not exist.
     """
     evidence = _evidence(metrics)
-    computed = losses.without(evidence)
-    with ExitStack() as contexts:
-        contexts.enter_context(network.training_mode(False))
-        batches = _loader(network, source, batch_size=512).batches(0)
-        contexts.enter_context(closing(batches))
+    losses_left = losses.without(evidence)
+    with closing(_loader(network, source, batch_size=512).batches(0)) as batches:
         first = islice(batches, 1)
-        for compared in _evaluated(
-            network, first, computed, inferer, inputs, has_metrics=bool(evidence)
-        ):
+        _collect(network, first, evidence, losses_left, inferer, inputs)
+
+
+def _collect(
+    network: AbstractNetwork,
+    batches: Iterable[Any],
+    evidence: Mapping[str, Evidence],
+    losses: ValidationLosses | None,
+    inferer: Inferer | None,
+    inputs: int | None,
+    between: Callable[[], None] | None = None,
+) -> None:
+    """Give metrics and losses what they need of each batch."""
+    evaluated = _evaluated(
+        network, batches, losses, inferer, inputs, has_metrics=bool(evidence)
+    )
+    # The mode is held over all batches, as a network that is spread over processes is gathered for
+    # it; and a loader's workers end here in any case.
+    with network.training_mode(False), closing(evaluated):
+        for compared in evaluated:
             for each in evidence.values():
                 each.add(*compared)  # type: ignore[misc]  # there is a metric
-    return [] if computed is None else list(computed.means())
+            if between is not None:
+                between()
 
 
 @dataclass
@@ -430,11 +428,6 @@ def figures_of(outputs: Any, targets: Any, metrics: Metrics) -> dict[str, float]
     for each in evidence.values():
         each.add(outputs, targets)
     return _figures(evidence, False)
-
-
-def figure_names(metrics: Metrics | None) -> list[str]:
-    """Return the names of figures; a metric with several puts its name before a slash."""
-    return list(_named(metrics))
 
 
 def _figures(

@@ -22,8 +22,6 @@ State = dict[str, Any]  # numbers, texts and arrays by name, as a checkpoint has
 _SIGN = "$"
 _ARRAY = "$array"
 _TUPLE = "$tuple"
-_FLOAT = "$float"
-_LARGEST = 2**12  # bits of a whole number: Python refuses to read much longer ones
 
 
 @dataclass
@@ -38,8 +36,8 @@ class Flattener:
 
     Example:
         >>> flattener = Flattener("part")
-        >>> flattener.flatten({"step": 3, "x": np.ones(2), "loss": math.inf})
-        {'step': 3, 'x': {'$array': 'x'}, 'loss': {'$float': 'inf'}}
+        >>> flattener.flatten({"step": 3, "x": np.ones(2)})
+        {'step': 3, 'x': {'$array': 'x'}}
         >>> list(flattener.arrays)
         ['x']
     """
@@ -88,13 +86,6 @@ class Flattener:
         return key
 
     def _scalar(self, value: Any, path: Keys) -> Any:
-        if type(value) is float and not math.isfinite(value):
-            return {_FLOAT: str(value)}
-        if type(value) is int and value.bit_length() > _LARGEST:
-            raise CheckpointError(
-                f"{self._at(path)} is a whole number of {value.bit_length()} bits, wanted "
-                f"{_LARGEST} at most"
-            )
         if type(value) not in (str, int, float, bool, type(None)):
             raise CheckpointError(
                 f"{self._at(path)} is a {type(value).__name__}, wanted a number, a text, None, a "
@@ -127,6 +118,15 @@ class Flattener:
         return self.where + "".join(f"[{key!r}]" for key in path)
 
 
+def without_nan(value: Any) -> Any:
+    """Return a nest of records with None in the place of numbers that JSON lacks."""
+    if isinstance(value, Mapping):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
 def unflatten(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Return the nest that a `Flattener` has flattened."""
     if isinstance(value, list):
@@ -138,8 +138,6 @@ def unflatten(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
             return arrays[name]
         case {"$tuple": list(items)}:
             return tuple(unflatten(items, arrays))
-        case {"$float": str(text)}:
-            return float(text)
     nest = {}
     for key, item in value.items():
         nest[key.removeprefix(_SIGN)] = unflatten(item, arrays)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from deliralike.network.base import AbstractNetwork
-from deliralike.network.steps import the_optimizer
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.terminal import warn
 from deliralike.training.history import History, Step
@@ -84,11 +83,6 @@ class Run:
         return self.trainer.optimizers
 
     @property
-    def optimizer(self) -> AbstractOptimizer:
-        """The optimizer of the default step."""
-        return the_optimizer(self.optimizers)
-
-    @property
     def is_main(self) -> bool:
         """Whether this process is the main one of its group, which writes and shows results."""
         return self.trainer.is_main
@@ -143,14 +137,9 @@ class Run:
 
     def call_all_callbacks(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""
-        self._call_rest(iter(self.callbacks), moment)
-
-    def _call_rest(self, rest: Iterator[Any], moment: str) -> None:
-        for callback in rest:
-            try:
-                _call(callback, moment, self)
-            finally:
-                self._call_rest(rest, moment)
+        with ExitStack() as calls:
+            for callback in reversed(self.callbacks):
+                calls.callback(_call, callback, moment, self)
 
     @property
     def callbacks(self) -> list[Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,62 +30,40 @@ class Schedule(ABC):
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """A constant factor.
+    """A constant learning rate.
 
     Example:
         >>> Constant().factor(1000)
         1.0
     """
 
-    value: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the value."""
-        number(self.value, "Constant: value")
-
     def factor(self, steps: int) -> float:
-        """Return the value."""
-        return float(self.value)
+        """Return 1."""
+        return 1.0
 
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
     """``gamma`` to the power of the number of drops so far.
 
-    The factor drops at each multiple of `every`, or at each milestone.
-
-    Raises:
-        SettingError: Neither or both are given, or the milestones do not rise.
+    The factor drops at each multiple of `every`.
 
     Example:
         >>> [StepDecay(2, gamma=0.5).factor(steps) for steps in range(5)]
         [1.0, 1.0, 0.5, 0.5, 0.25]
-        >>> [StepDecay(milestones=(1, 4), gamma=0.5).factor(steps) for steps in range(5)]
-        [1.0, 0.5, 0.5, 0.5, 0.25]
     """
 
-    every: int | None = None
+    every: int
     gamma: float = field(default=0.1, kw_only=True)
-    milestones: tuple[int, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the settings."""
         number(self.gamma, "StepDecay: gamma")
-        if (self.every is None) == (not self.milestones):
-            raise SettingError("StepDecay: give either every=... or milestones=(...)")
-        if self.every is not None:
-            whole_number("StepDecay: every", self.every, 1)
-        object.__setattr__(
-            self, "milestones", _rising("StepDecay: milestones", self.milestones)
-        )
+        whole_number("StepDecay: every", self.every, 1)
 
     def factor(self, steps: int) -> float:
         """Return the power of the drops so far."""
-        if self.every is None:
-            drops = bisect_right(self.milestones, steps)
-        else:
-            drops = steps // self.every
-        return float(self.gamma**drops)
+        return float(self.gamma ** (steps // self.every))
 
 
 @dataclass(frozen=True)
@@ -139,17 +116,16 @@ class Linear(_ToFinal):
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Half cosines up to `peak` and down to nearly nothing.
+    """Half cosines up to 1 and down to nearly nothing.
 
     The last of the `steps` updates has the lowest factor, and so has every later one. The momentum
     does not change. Source: Smith and Topin 2018, arXiv 1708.07120.
 
     Args:
         steps: The number of updates of the whole cycle.
-        peak: The highest factor.
         warmup: The part of the cycle that goes up.
-        start: The factor of the first update, as a part of the peak.
-        final: The factor of the last update, as a part of the peak.
+        start: The factor of the first update, as a part of the highest.
+        final: The factor of the last update, as a part of the highest.
 
     Example:
         >>> cycle = OneCycle(8, warmup=0.5, start=0.2, final=0.0)
@@ -158,7 +134,6 @@ class OneCycle(Schedule):
     """
 
     steps: int
-    peak: float = field(default=1.0, kw_only=True)
     warmup: float = field(default=0.3, kw_only=True)
     start: float = field(default=1 / 25, kw_only=True)
     final: float = field(default=1 / 25e4, kw_only=True)
@@ -166,7 +141,7 @@ class OneCycle(Schedule):
     def __post_init__(self) -> None:
         """Check the settings."""
         whole_number("OneCycle: steps", self.steps, 1)
-        for name in ("peak", "start", "final", "warmup"):
+        for name in ("start", "final", "warmup"):
             number(getattr(self, name), f"OneCycle: {name}")
         if self.warmup > 1:
             raise SettingError(
@@ -181,8 +156,8 @@ class OneCycle(Schedule):
         steps = min(steps, last)
         if steps <= top:
             part = steps / top if top else 1.0
-            return self.peak * _eased(self.start, 1.0, part)
-        return self.peak * _eased(1.0, self.final, (steps - top) / (last - top))
+            return _eased(self.start, 1.0, part)
+        return _eased(1.0, self.final, (steps - top) / (last - top))
 
 
 @dataclass(frozen=True)
@@ -311,13 +286,3 @@ def _eased(start: float, end: float, part: float) -> float:
     """Return the height on half a cosine from start to end."""
     cosine = math.cos(math.pi * part)
     return end + (start - end) * (1.0 + cosine) / 2.0
-
-
-def _rising(where: str, values: Any) -> tuple[int, ...]:
-    if not isinstance(values, tuple | list):
-        raise SettingError(f"{where}={values!r} must be whole numbers")
-    for value in values:
-        whole_number(where, value, 1)
-    if list(values) != sorted(set(values)):
-        raise SettingError(f"{where}={values!r} must rise")
-    return tuple(values)

@@ -22,10 +22,8 @@ from deliralike.training.history import Epoch
 from deliralike.training.identity.fingerprints import (
     fingerprints_at_start,
     refuse_differences,
-    refuse_unknown_names,
     samples_of,
 )
-from deliralike.training.identity.values import parents
 from deliralike.training.json_nests import State
 from deliralike.training.run import Run
 
@@ -88,7 +86,6 @@ def restore(run: Run, state: Mapping[str, Any], accept: Sequence[str] = ()) -> N
     Raises:
         CheckpointError: The state is that of another run, with other data, losses, seed, optimizers
             or types, which are named; or something in it does not fit. Nothing has changed.
-        SettingError: `accept` has a name that does not exist.
     """
     changed = _refuse_other_run(run, state, accept)
     before = gather(run)
@@ -121,7 +118,6 @@ def _refuse_other_run(
         )
     here = fingerprints_at_start(run)
     before = of_run["fingerprints"]
-    refuse_unknown_names(accept, {*here, *before})
     same_backend = of_run["backend"] == run.network.backend.name
     changed = refuse_differences(before, here, same_backend, accept)
     batch = of_run["position"]["batch"]
@@ -159,8 +155,7 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
     if average is not None and state["average"] is None:
         average.reset()
     elif average is not None:
-        weights = state["network"] if own else {}
-        average.load_state({**state["average"], "weights": weights})
+        average.load_state({"weights": state["network"]})
     for name, callback in _callbacks(run).items():
         if name in state["callbacks"]:
             callback.load_state(state["callbacks"][name])
@@ -212,11 +207,7 @@ def _load_optimizer(
     optimizer: AbstractOptimizer = run.optimizers[name]
     where = f"optimizer.{name}"
     own_state = state["state"]
-    starts_anew = where in changed
-    if any(where in parents(path) for path in changed):
-        slots = {key.rpartition("/")[2] for key in own_state} - {"steps", "step"}
-        starts_anew = starts_anew or slots != _slots_of(optimizer)
-    if starts_anew:
+    if where in changed:
         own_state = {"steps": own_state["steps"]}
     optimizer.load_neutral_state(own_state)
     if where not in changed and f"{where}.lr" not in changed:
@@ -229,18 +220,6 @@ def _load_optimizer(
             optimizer.lr = base
     if optimizer.loss_scale is not None and state["loss_scale"] is not None:
         optimizer.loss_scale.load_state(state["loss_scale"])
-
-
-def _slots_of(optimizer: AbstractOptimizer) -> set[str]:
-    """Return the names of the arrays of an optimizer's rules; none for a framework's optimizer."""
-    slots: set[str] = set()
-    groups = optimizer.groups
-    if groups is None:
-        return slots
-    for name, slot in optimizer.network.neutral_slots().items():
-        if slot.trainable and optimizer.owns(name):
-            slots.update(groups.rules[groups.index(name)].state_shapes(slot.shape))
-    return slots
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from deliralike.weights import (
     foreign,
     foreign_layouts,
 )
-from deliralike.zoo import chainer_links, loading
+from deliralike.zoo import loading
 from deliralike.zoo.building import on_first
 from deliralike.zoo.registry import Architecture, find
 
@@ -156,7 +156,7 @@ class _Plan:
             keymap = self._keymaps[str(self._to)]
             state = keymap.to_layout(state)
             notes = (*notes, *keymap.notes)
-        of_chainer = self._to in ("chainer", chainer_links.NAME)
+        of_chainer = self._to == "chainer"
         if of_chainer:
             state = chainer_names.renamed(state)
         old_names = set().union(*contents.states.values())

@@ -13,7 +13,6 @@ from typing import Any
 from deliralike.errors import CapabilityError, SettingError, ShapeError
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Distribution, HeUniform, XavierUniform
-from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims
 from deliralike.zoo.keymaps import KeyMap, below, by_patterns
 from deliralike.zoo.mobile import check_output_stride
@@ -215,11 +214,7 @@ class EncoderDecoder(Model):
     @property
     def keymaps(self):  # type: ignore[override]
         """The encoder's below ``encoder.``, and timm's below ``encoder.model.``."""
-        own = [
-            each
-            for each in getattr(self.encoder, "keymaps", ())
-            if each.name != chainer_links.NAME
-        ]
+        own = getattr(self.encoder, "keymaps", ())
         maps = [below(each, "encoder.", "encoder.") for each in own]
         timm = next((each for each in own if each.name == "timm"), _SAME_NAMES)
         return (*maps, below(timm, "encoder.", "encoder.model.", "timm universal"))

@@ -81,28 +81,22 @@ class Architecture:
     def input_shape(self) -> Shape | None:
         """The shape of one sample (without the batch) for the default settings.
 
-        None when the architecture does not state it.
-        """
-        return self.input_shape_for()
-
-    def input_shape_for(self, *args: Any, **settings: Any) -> Shape | None:
-        """Return the shape of one sample for other settings.
-
-        It is that of the first input where there are several.
-
-        Example:
-            >>> find("resnet18").input_shape_for(in_channels=1, dims=3)
-            (1, 224, 224, 224)
+        It is that of the first input where there are several; None when the architecture does not
+        state it.
         """
         if self.shape is None:
             return None
-        return self.inputs_for(*args, **settings)[0].shape
+        return self.inputs_for()[0].shape
 
-    def inputs_for(self, *args: Any, **settings: Any) -> tuple[Input, ...]:
+    def inputs_for(self, **settings: Any) -> tuple[Input, ...]:
         """Return every input of one sample.
 
         Raises:
             ArgumentError: The architecture does not state its inputs.
+
+        Example:
+            >>> find("resnet18").inputs_for(in_channels=1, dims=3)[0].shape
+            (1, 224, 224, 224)
         """
         if self.shape is None:
             raise ArgumentError(
@@ -111,7 +105,7 @@ class Architecture:
             )
         if not callable(self.shape):
             return inputs(self.shape)
-        arguments = self.arguments(*args, **settings)
+        arguments = self.arguments(**settings)
         return inputs(self.shape(self.settings | arguments))
 
     def sample(
@@ -176,14 +170,13 @@ class Architecture:
         """Return the architecture, and the settings without what says how it is called: all."""
         return self, dict(settings)
 
-    def arguments(self, *args: Any, **settings: Any) -> dict[str, Any]:
+    def arguments(self, **settings: Any) -> dict[str, Any]:
         """Return the arguments that the network is created with.
 
         They are the variant's, overridden by the given ones.
 
         Raises:
-            ArgumentError: There is no such setting, there are too many values, or the number of
-                outputs came under two names.
+            ArgumentError: There is no such setting, or the number of outputs came under two names.
             SettingError: A setting of ours has another type than the network's argument, or a
                 number is below 0 where the default is not.
         """
@@ -195,16 +188,7 @@ class Architecture:
                 open_ended = True
             else:
                 allowed.append(name)
-        if len(args) > len(allowed):
-            raise ArgumentError(
-                f"{self.name} takes at most {len(allowed)} settings by position, {len(args)} came"
-            )
-        by_position = dict(zip(allowed, args, strict=False))
         for name in settings:
-            if name in by_position:
-                raise ArgumentError(
-                    f"{self.name}: setting {name!r} came twice, by position and by name"
-                )
             if name in OUTPUT_WORDS and self.outputs is None and not open_ended:
                 raise ArgumentError(
                     f"{self.name} has no setting {name!r}, nor another one for the number of its "
@@ -214,12 +198,11 @@ class Architecture:
                 raise ArgumentError(
                     f"{self.name} has no setting {name!r}. {suggestion(name, self._words(allowed))}"
                 )
-        arguments = by_position | settings
-        self._refuse_negative(arguments)
+        self._refuse_negative(settings)
         if self.name in table.rows():
-            refuse_other_types(self.name, self.network, arguments)
-            self._refuse_other_dims(arguments)
-        return dict(self.variant) | arguments
+            refuse_other_types(self.name, self.network, settings)
+            self._refuse_other_dims(settings)
+        return dict(self.variant) | settings
 
     def _refuse_other_dims(self, arguments: Mapping[str, Any]) -> None:
         """Raise an error for a number of spatial axes that the network cannot have."""
@@ -265,8 +248,8 @@ class Architecture:
             BackendUnavailable: The backend is unknown, not installed or broken.
 
         Example:
-            >>> find("mlp").on("torch", dtype="float64")(8, 3, hidden=(5,)).count_parameters()
-            63
+            >>> find("mlp").on("torch", dtype="float64")(hidden=(5,)).count_parameters()
+            3985
         """
         return partial(
             self._build, _backend(backend), seed=seed, dtype=dtype, device=device
@@ -276,13 +259,13 @@ class Architecture:
         self,
         backend: Networks[Any],
         /,
-        *args: Any,
+        *,
         seed: int,
         dtype: str,
         device: Any,
         **settings: Any,
     ) -> Any:
-        arguments = self.arguments(*args, **settings)
+        arguments = self.arguments(**settings)
         create = _on(self.network, backend)
         return network.build(create, seed=seed, dtype=dtype, device=device, **arguments)
 

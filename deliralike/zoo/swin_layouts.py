@@ -1,6 +1,4 @@
-"""The names of Swin transformers at timm, Microsoft and Hugging Face, from ours, torchvision's."""
-
-import re
+"""The names of Swin transformers at timm and Microsoft, from ours, torchvision's."""
 
 from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined, without
 
@@ -25,13 +23,9 @@ def _without_structure(state: State) -> State:
 
 def _biases_apart(state: State) -> State:
     """Split the biases of version 2, whose attention has a ``logit_scale``."""
-    if not _is_second(state):
+    if not any(name.endswith(".logit_scale") for name in state):
         return state
     return without(apart(state, _BIASES, ".qkv.bias"), r"\.k_bias$")
-
-
-def _is_second(state: State) -> bool:
-    return any(name.endswith(".logit_scale") for name in state)
 
 
 def _newer(name: str) -> str:
@@ -66,66 +60,4 @@ TIMM = KeyMap(
     ),
     mend=_without_structure,
     complete=_biases_apart,
-)
-
-
-_PARTS = (".self.query.", ".self.key.", ".self.value.")
-_PACKED = ".self.qkv."  # Hugging Face has three arrays in its place, or two biases
-_LAYERS = {
-    "norm1": "layernorm_before",
-    "norm2": "layernorm_after",
-    "mlp.0": "intermediate.dense",
-    "mlp.3": "output.dense",
-    "attn.qkv": "attention.self.qkv",
-    "attn.proj": "attention.output.dense",
-    "attn.cpb_mlp.0": "attention.self.continuous_position_bias_mlp.0",
-    "attn.cpb_mlp.2": "attention.self.continuous_position_bias_mlp.2",
-}
-
-
-def _packed(state: State) -> State:
-    """Join the maps of queries, keys and values; keys of version 2 have no bias, which is zero."""
-    arrays = {}
-    for name, value in without(state, _COMPUTED).items():
-        arrays[name.removeprefix("swin.").removeprefix("swinv2.")] = value
-    return joined(arrays, _PARTS, _PACKED)
-
-
-def _unpacked(state: State) -> State:
-    """Split the maps of queries, keys and values, and name all but the head after the model."""
-    is_second = _is_second(state)
-    model = "swinv2" if is_second else "swin"
-    split = apart(state, _PARTS, _PACKED)
-    named = {
-        name if name.startswith("classifier.") else f"{model}.{name}": split[name]
-        for name in split
-    }
-    return without(named, r"\.key\.bias$") if is_second else named
-
-
-def _in_block(match: re.Match[str]) -> str:
-    path = f"encoder.layers.{int(match[1]) // 2}.blocks.{match[2]}"
-    layer, _, array = match[3].rpartition(".")
-    if layer == "attn":
-        return f"{path}.attention.self.{array}"
-    return f"{path}.{_LAYERS[layer]}.{array}"
-
-
-# Hugging Face's stages end with their merging
-TRANSFORMERS = KeyMap(
-    "transformers",
-    by_patterns(
-        {
-            r"features\.0\.0\.(\w+)": r"embeddings.patch_embeddings.projection.\1",
-            r"features\.0\.2\.(\w+)": r"embeddings.norm.\1",
-            rf"features\.(\d+)\.(\d+)\.((?!{_TABLES}).+)": _in_block,
-            r"features\.(\d+)\.((?:reduction|norm)\.\w+)": lambda m: (
-                f"encoder.layers.{int(m[1]) // 2 - 1}.downsample.{m[2]}"
-            ),
-            r"norm\.(\w+)": r"layernorm.\1",
-            r"head\.(\w+)": r"classifier.\1",
-        }
-    ),
-    mend=_packed,
-    complete=_unpacked,
 )

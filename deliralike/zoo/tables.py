@@ -58,13 +58,6 @@ def resampled_rows(
     return np.concatenate([rows[:first], grid.reshape(new * new, -1)])
 
 
-def cut(table: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the first rows of a table that has more of them; None when it has not."""
-    if table.shape[1:] != shape[1:] or len(table) <= shape[0]:
-        return None
-    return table[: shape[0]]
-
-
 def square_side(count: int) -> int | None:
     """Return the side of a square grid of so many points; None when there is no such square.
 

@@ -82,27 +82,24 @@ class UserModel(Architecture):
         self,
         backend: Networks[Any],
         /,
-        *args: Any,
+        *,
         seed: int,
         dtype: str,
         device: Any,
         **settings: Any,
     ) -> Any:
-        settings |= self._by_convention(
-            backend, seed, self.arguments(*args, **settings)
-        )
+        settings |= self._by_convention(backend, seed, self.arguments(**settings))
         if not hasattr(self.network, "on"):
             backend.seed(seed)  # a native network draws its start values by it
         chosen = {"seed": seed, "dtype": dtype, "device": device}
-        network = super()._build(backend, *args, **chosen, **settings)
+        network = super()._build(backend, **chosen, **settings)
         if isinstance(network, AbstractNetwork) and network.backend is backend:
             return network
         native_backend = importlib.import_module("deliralike.backends").of(network)
         if native_backend is backend:
             return self._wrapped(network, backend, dtype, device)
-        found = self._ported(
-            backend, native_backend, seed, self.arguments(*args, **settings)
-        )
+        arguments = self.arguments(**settings)
+        found = self._ported(backend, native_backend, seed, arguments)
         return found.network(backend.name, **chosen)
 
     def _ported(

@@ -168,17 +168,6 @@ def test_replicas_and_windows_of_batches_train_on_the_device_as_on_the_host(cupy
     same_named(states[1], states[0], 1e-09)
 
 
-def test_half_precision_with_a_loss_scale_trains_on_the_device(cupy):
-    network = linear(GPU)
-    optimizer = CHAINER.optimizer(rule("sgd", lr=0.1), network)
-    optimizer.compute_in("float16")
-    losses = [
-        float(CHAINER.numpy(optimizer.update(loss, np.ones((4, 3), "f"))))
-        for _ in range(3)
-    ]
-    assert losses[2] < losses[0]
-
-
 def test_random_layers_continue_on_the_device_from_a_stored_state(cupy):
     network = zoo.build(
         "transformer_classifier", backend="chainer", device=GPU, **TINY

@@ -30,8 +30,8 @@ TRAIN = [
     "hidden=[9]",
     "--batch-size",
     "200",
-    "--dtype",
-    "float64",
+    "--set",
+    "dtype=float64",
 ]
 WAIT = 600  # seconds
 

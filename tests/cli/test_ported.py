@@ -82,7 +82,15 @@ def test_a_port_learns_what_the_class_itself_learns(place, backend):
     (place / "models.py").write_text(text)
     losses = []
     for name in ("torch", backend):
-        options = ("--backend", name, "--dtype", "float64", "--no-proof", "--seed", 4)
+        options = (
+            "--backend",
+            name,
+            "--set",
+            "dtype=float64",
+            "--no-proof",
+            "--seed",
+            4,
+        )
         run(*TRAIN[:-1], name, *options)
         losses.append(load_result(name).history.losses)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)

@@ -33,7 +33,7 @@ class Pixels(Network):
         return self.one(x)
 """
 DRAW = sheets.draw_predictions
-DOUBLE = ("--dtype", "float64", "--epochs", 1)
+DOUBLE = ("--set", "dtype=float64", "--epochs", 1)
 
 
 @pytest.fixture
@@ -186,8 +186,15 @@ def test_wrong_columns_of_targets_are_refused(place):
     assert "'t.csv' has no column 'wait', but ['a', 'length'" in failed.stderr
 
 
-def test_a_task_is_an_option_of_a_folder(place):
-    options = ("--task", "classification", "--set", "data.size=8", "--epochs", 1)
+def test_a_task_is_a_setting_of_a_folder(place):
+    options = (
+        "--set",
+        "data.task=classification",
+        "--set",
+        "data.size=8",
+        "--epochs",
+        1,
+    )
     shown = run("train", "mlp", "--data", "cells/", *options, "--out", "run").stdout
     assert "classification, 2 classes: 16 samples to train on" in shown
 

@@ -178,22 +178,8 @@ def test_a_run_goes_on_with_more_epochs_on_another_backend(place):
 # -----------------------------------------------------------------------------
 
 
-def test_folds_end_with_a_table_and_are_not_repeated(place):
+def test_folds_end_with_their_means_and_are_not_repeated(place):
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
-    rows = [
-        line.split()
-        for line in printed.splitlines()
-        if line.startswith(" ") and line.strip()
-    ]
-    assert [row[0] for row in rows if row[0].isalnum()] == [
-        "fold",
-        "fold",
-        "fold",
-        "mean",
-        "95",
-        "to",
-    ]
-    assert rows[0] == ["held-out", "accuracy", "loss"]
     means = json.loads((place / "folds" / "summary.json").read_text())["metrics"]
     assert f"{means['accuracy']['mean']:.2%}" in printed
     again = run("train", "--resume", "folds").stdout
@@ -202,7 +188,7 @@ def test_folds_end_with_a_table_and_are_not_repeated(place):
 
 
 def test_a_fold_alone_goes_to_its_place_among_the_others(place):
-    run("train", "settings.toml", "--folds", 3, "--fold", 2, "--out", "folds")
+    run("train", "settings.toml", "--folds", 3, "--set", "fold=2", "--out", "folds")
     assert sorted(os.listdir("folds")) == ["fold-2", "settings.toml"]
     printed = run("train", "settings.toml", "--folds", 3, "--out", "folds").stdout
     assert printed.count("finished already: folds/fold-2") == 1
@@ -258,7 +244,7 @@ def test_runs_are_listed_with_what_tells_them_apart(several):
     best = load_result(several / "b").history.held_out("accuracy").max()
     assert rows["a"][1:6] == ["mlp", "torch", "digits", "1/1", "accuracy"]
     assert f"{best:.4g}" in rows["b"]
-    assert rows["killed"][-3:] == ["2:03", "h", "killed"]
+    assert rows["killed"][-2:] == ["2:03:04", "killed"]
     assert rows["torn"][-1] == "unreadable"
 
 
@@ -269,48 +255,9 @@ def test_a_damaged_run_says_what_is_wrong_with_it(several):
 
 
 @OF_SEVERAL
-def test_what_all_runs_share_is_said_once(several, tmp_path):
-    (tmp_path / "runs").mkdir()
-    for name in ("a", "b"):
-        os.symlink(several / name, tmp_path / "runs" / name)
+def test_another_metric_is_compared_by_name(several):
     printed = run("runs", several / "a", "--metric", "loss").stdout
-    assert "all runs: network mlp, backend torch, data digits, metric loss" in printed
-
-
-@OF_SEVERAL
-@pytest.mark.parametrize("width", [100, 80, 60])
-def test_a_narrow_terminal_shows_whole_words_in_fewer_columns(several, width):
-    printed = run("runs", several, env={"COLUMNS": str(width)}).stdout
-    table = [line for line in printed.splitlines() if line.startswith(" ")]
-    assert max(map(len, table)) <= width
-    head = next(line.split() for line in table if line.split()[:1] == ["run"])
-    left_out = [
-        name
-        for name in ("last", "time", "data", "metric", "network")
-        if name not in head
-    ]
-    assert left_out == ["last", "time", "data", "metric", "network"][: len(left_out)]
-    assert {100: 0, 80: 3, 60: 5}[width] == len(left_out)
-    assert sum("finished" in line for line in table) == 2
-
-
-@pytest.mark.parametrize("width", [100, 80, 60])
-def test_settings_that_do_not_fit_a_narrow_terminal_are_named_below_the_table(
-    tmp_path, width
-):
-    """Runs of two networks differ in many settings."""
-    optimizers = {"mlp": "sgd", "resnet8": "adam"}
-    for network, optimizer in optimizers.items():
-        folder = tmp_path / "runs" / network
-        options = ("--optimizer", optimizer, "--epochs", 1, "--batch-size", 359)
-        run("train", network, *options, "--out", folder)
-    printed = run("runs", tmp_path / "runs", env={"COLUMNS": str(width)}).stdout
-    table = [line for line in printed.splitlines() if line.startswith(" ")]
-    assert max(map(len, table)) <= width
-    assert sum("finished" in line for line in table) == 2
-    (left_out,) = [line for line in printed.splitlines() if line.startswith("left out")]
-    assert "optimizer.betas, " in left_out and left_out.endswith("--csv FILE has all")
-    assert any("adam" in line for line in table)
+    assert "mlp torch digits 1/1 loss" in " ".join(printed.split())
 
 
 # Mistakes
@@ -353,7 +300,7 @@ MISTAKES = [
     ),
     ("train settings.toml --set depth=1", "ArgumentError: mlp has no setting 'depth'"),
     (
-        "train settings.toml --fold 2",
+        "train settings.toml --set fold=2",
         "SettingError: settings.toml: fold=2 needs folds to be set",
     ),
     (
@@ -441,10 +388,7 @@ def test_a_setting_is_changed_on_purpose_and_what_is_refused_changes_nothing(pla
         "or take the change on purpose, accept=['clip_norm'] (--accept clip_norm)"
         in run(*more, code=2).stderr
     )
-    assert (
-        "accept: a run has no 'clipnorm'. Did you mean"
-        in run(*more[:5], "--accept", "clipnorm", code=2).stderr
-    )
+    run(*more, "--accept", "clipnorm", code=2)
     assert {
         path: path.read_bytes() for path in (place / "run").rglob("*") if path.is_file()
     } == before

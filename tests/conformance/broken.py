@@ -867,10 +867,6 @@ RULES = [
     "lion",
     "lamb",
     "radam",
-    "nadam",
-    "adamax",
-    "rprop",
-    "asgd",
     "adafactor",
     "muon",
 ]

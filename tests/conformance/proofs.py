@@ -105,7 +105,6 @@ def proved(candidate="ResNet on jax", **changes):
         versions={"torch": "torch 2.13.0", "jax": "0.10.2", "deliralike": "0.1"},
         batch={"args[0]": "float64 (5, 3, 33, 31)", "args[1]": "int64 (5,)"},
         match="equal names",
-        notes=("Written once.",),
         seconds=12.34,
     )
     return replace(made, **changes)

@@ -43,7 +43,6 @@ def hostile():
         name,
         name,
         (level("L1", FAILED, 1.0, findings=(finding, finding), notes=(name,)),),
-        notes=(name,),
     )
 
 

@@ -5,9 +5,19 @@ import os
 import signal
 import threading
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
+
+from deliralike import data
+
+
+def in_batches(samples, size):
+    """The samples of a stream in batches of so many."""
+    rest = iter(samples)
+    while rows := list(islice(rest, size)):
+        yield data.collate(rows)
 
 
 class Squares:

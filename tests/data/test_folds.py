@@ -8,7 +8,7 @@ import pytest
 from sklearn import model_selection
 
 from deliralike import data
-from deliralike.errors import BatchError, DataUnavailable, SettingError
+from deliralike.errors import DataUnavailable, SettingError
 from tests.data.sources import Squares
 
 LABELS = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [40, 20, 13]))
@@ -83,50 +83,39 @@ def test_a_fold_of_more_samples_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("k", "given", "error", "message"),
+    ("k", "given", "message"),
     [
         (
             1,
             {},
-            SettingError,
             "73 samples in k=1 folds: .* at least one train/test split",
         ),
         (
             74,
             {},
-            SettingError,
             "73 samples in k=74 folds: .* greater than the number of samples: n_samples=73",
         ),
         (
             18,
             {"groups": GROUPS},
-            SettingError,
             "73 samples in k=18 folds: .* greater than the number of groups: 16",
         ),
         (
             14,
             {"labels": LABELS},
-            SettingError,
-            "14 folds need at least 14 samples of each class, and 2 has 13",
+            "73 samples in k=14 folds: .* only 13 members, .* less than n_splits=14",
         ),
         (
             5,
             {"labels": LABELS[:-1]},
-            BatchError,
-            r"labels must be one for each of the 73 samples, .* shape \(72,\)",
+            r"inconsistent numbers of samples: \[73, 72\]",
         ),
-        (
-            5,
-            {"groups": np.zeros((73, 1))},
-            BatchError,
-            r"groups must be one for each of the 73 .* shape \(73, 1\)",
-        ),
-        (5, {"labels": LABELS / 3}, BatchError, "labels must be classes .* not floats"),
+        (5, {"labels": LABELS / 3}, "Supported target types are"),
     ],
-    ids=range(7),
+    ids=range(6),
 )
-def test_what_cannot_be_split_is_refused(k, given, error, message):
-    with pytest.raises(error, match=message):
+def test_what_cannot_be_split_is_refused(k, given, message):
+    with pytest.raises(SettingError, match=message):
         data.folds(73, k, **given)
 
 

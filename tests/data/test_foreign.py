@@ -93,7 +93,6 @@ IN_ORDER = {
     "tf.data": TfDataset,
     "generator": pairs,
     "function": lambda: data.Batches(pairs),
-    "iterable dataset": Endless,
 }
 
 
@@ -330,9 +329,18 @@ def test_datasets_of_hugging_face():
     wanted = run("torch", (X, Y))[0]
     assert run("torch", table)[0] == pytest.approx(wanted, rel=1e-6)  # it holds float32
     in_order = run("torch", data.Loader((X, Y), 4, shuffle=False))[0]
-    assert run("torch", table.to_iterable_dataset())[0] == pytest.approx(
-        in_order, rel=1e-6
-    )
+    stream = table.to_iterable_dataset().with_format("numpy")
+    batches = data.Batches(lambda: stream.iter(batch_size=4))
+    assert run("torch", batches)[0] == pytest.approx(in_order, rel=1e-6)
+    with pytest.raises(ArgumentError, match="gives single samples, wanted batches"):
+        data.loader_of(stream)
+
+
+def test_a_stream_of_single_samples_is_refused():
+    with pytest.raises(
+        ArgumentError, match="tests.Endless gives single samples, .*: a DataLoader"
+    ):
+        data.loader_of(Endless())
 
 
 def test_loaders_of_grain():
@@ -356,9 +364,6 @@ def test_loaders_of_grain():
     "source", [zip(X, Y, strict=True), TfDataset(is_batched=False)]
 )
 def test_single_samples_in_the_place_of_batches_are_refused(source):
-    message = (
-        r"single samples, wanted batches: dataset.batch\(32\), "
-        r".*data.Batches\(source, batch_size=32\)"
-    )
+    message = r"single samples, wanted batches: dataset.batch\(32\), or a list"
     with pytest.raises(BatchError, match=message):
         next(data.loader_of(source).batches())

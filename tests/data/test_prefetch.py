@@ -119,16 +119,6 @@ def test_an_error_comes_with_its_type_in_its_place_and_names_the_sample(way):
     assert raised.value.__notes__ == ["while sample 17 was read"]
 
 
-def test_an_error_of_a_stream_comes_in_its_place_and_names_the_sample():
-    batches = data.Batches(
-        lambda: map(Failing().__getitem__, range(23)), batch_size=5
-    ).batches()
-    assert len([next(batches) for _ in range(3)]) == 3
-    with pytest.raises(KeyError, match="a hole") as raised:
-        next(batches)
-    assert raised.value.__notes__ == ["while sample 17 was read from the stream"]
-
-
 def test_an_error_of_a_transform_names_the_sample_and_the_epoch():
     with pytest.raises(Stubborn, match="one and two") as raised:
         next(

@@ -1,11 +1,8 @@
-"""Transforms of samples: against NumPy and SciPy, with one geometry for picture and mask, in 1, 2
+"""Transforms of samples: against NumPy, with one geometry for picture and mask, in 1, 2
 and 3 dimensions."""
-
-import importlib
 
 import numpy as np
 import pytest
-import torch
 
 from deliralike import data
 from deliralike.data.transforms import (
@@ -15,13 +12,12 @@ from deliralike.data.transforms import (
     Noise,
     Normalise,
     PadTo,
-    Rotate,
     spatial_shape,
 )
-from deliralike.errors import BatchError, DataUnavailable, SettingError
+from deliralike.errors import BatchError, SettingError
 
 SHAPES = [(11,), (7, 5), (4, 7, 5)]
-GEOMETRIC = [Flip((-1,), 0.5), Crop(3, padding=2), Rotate(40.0)]
+GEOMETRIC = [Flip((-1,), 0.5), Crop(3, padding=2)]
 
 
 def rng(seed=0):
@@ -47,21 +43,7 @@ def test_a_mask_moves_with_its_picture(shape, transform, seed):
     assert np.array_equal(picture[1], mask)
 
 
-@pytest.mark.parametrize("shape", [(31, 27), (9, 31, 27)], ids=str)
-def test_interpolated_pictures_and_masks_agree_inside_of_regions(shape):
-    mask = np.zeros(shape, np.int64)
-    mask[..., 8:22, 6:20] = 3
-    picture, moved = Rotate(40.0)(
-        (np.stack([mask, mask]).astype(np.float32), mask), rng(2)
-    )
-    assert set(np.unique(moved)) == {0, 3}
-    assert (
-        np.abs(picture - moved) < 1.5 + 1e-6
-    ).mean() > 0.995  # linear against nearest: half a step at an edge
-    assert 0.05 < (moved != mask).mean() < 0.3
-
-
-@pytest.mark.parametrize("transform", GEOMETRIC, ids=["flip", "crop", "rotate"])
+@pytest.mark.parametrize("transform", GEOMETRIC, ids=["flip", "crop"])
 def test_a_transform_follows_from_the_generator_alone_and_changes_no_argument(
     transform,
 ):
@@ -104,37 +86,6 @@ def test_crops_reach_every_place_and_padding_is_zero_or_as_the_mode_says():
     for mode in ("constant", "reflect"):
         whole = Crop((5, 6), padding=1, mode=mode)(mask.astype(float)[None], rng())
         assert np.array_equal(whole[0], np.pad(mask, 1, mode=mode))
-
-
-def rotated_by_torch(array, degrees, mode):
-    """Planes turned about their middle by PyTorch's `grid_sample`, with zeros outside."""
-    height, width = array.shape[-2:]
-    rows, columns = (
-        np.indices((height, width))
-        - np.array([height - 1, width - 1])[:, None, None] / 2
-    )
-    cosine, sine = np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))
-    from_columns = (cosine * columns - sine * rows) / (width / 2)
-    from_rows = (cosine * rows + sine * columns) / (height / 2)
-    places = torch.from_numpy(np.stack([from_columns, from_rows], axis=-1)[None])
-    planes = torch.from_numpy(array.reshape(1, -1, height, width).astype(np.float64))
-    turned = torch.nn.functional.grid_sample(
-        planes, places, mode, padding_mode="zeros", align_corners=False
-    )
-    return turned.numpy().reshape(array.shape)
-
-
-@pytest.mark.parametrize("size", [(7, 5), (8, 8), (32, 31)])
-@pytest.mark.parametrize("degrees", [1e-9, 5.0, 30.0])
-def test_a_rotation_is_that_of_pytorch_up_to_the_border(size, degrees):
-    picture = np.random.default_rng(0).random((2, *size)) + 1
-    mask = np.random.default_rng(1).integers(1, 4, size)
-    turned = Rotate(degrees)({"x": picture, "y": mask}, rng(2))
-    angle = rng(2).uniform(-degrees, degrees)
-    assert np.allclose(
-        turned["x"], rotated_by_torch(picture, angle, "bilinear"), atol=1e-9
-    )
-    assert np.array_equal(turned["y"], rotated_by_torch(mask, angle, "nearest"))
 
 
 def test_normalising_is_done_by_channel_and_leaves_masks_alone():
@@ -182,15 +133,13 @@ def test_a_composition_runs_in_order_with_one_generator_inside_a_loader():
         (lambda: Normalise(0.0, 0.0), "std must be above zero, not 0.0"),
         (lambda: Noise(-1.0), "from zero up, or two in rising order, not -1.0"),
         (lambda: Noise((2.0, 1.0)), r"not \(2.0, 1.0\)"),
-        (lambda: Rotate(1.0, (0, 1)), "axes are counted from the end"),
-        (lambda: Rotate(-1.0), "degrees=-1.0 must be an angle of at least 0"),
         (lambda: Crop("3"), "Crop: size='3' must be a whole number, or a list"),
         (lambda: Crop(3, mode="wrap"), "Crop: mode='wrap' must be one of 'constant'"),
         (lambda: PadTo(3, value=None), "PadTo: value=None must be a number"),
         (lambda: Normalise("0.5", 1.0), "Normalise: mean='0.5' must be a number"),
         (lambda: Noise("1"), "Noise: std='1' must be a number"),
     ],
-    ids=range(17),
+    ids=range(15),
 )
 def test_settings_that_make_no_sense_are_refused(make, message):
     with pytest.raises(SettingError, match=message):
@@ -209,9 +158,8 @@ def test_settings_that_make_no_sense_are_refused(make, message):
             r"size=\(3, 3, 3\) has 3 numbers; wanted one, or one for each of 2 axes",
         ),
         (Flip((-3,)), r"no spatial axis -3 in a picture of \(7, 5\)"),
-        (Rotate(1.0, (-3, -1)), r"no spatial axis -3 in a picture of \(7, 5\)"),
     ],
-    ids=["small", "dimensions", "flip", "rotate"],
+    ids=["small", "dimensions", "flip"],
 )
 def test_pictures_that_do_not_fit_are_refused(transform, message):
     with pytest.raises((BatchError, SettingError), match=message):
@@ -238,29 +186,8 @@ def test_a_sample_without_a_picture_is_refused(sample):
         spatial_shape(sample)
 
 
-def test_a_missing_scipy_is_named(monkeypatch):
-    def missing(name):
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(
-        DataUnavailable,
-        match=r"rotating needs the package 'scipy'.*pip install 'deliralike\[data\]'",
-    ):
-        Rotate(1.0)(numbered((7, 5)), rng())
-
-
 def test_noise_has_the_wanted_deviation():
     picture = np.zeros((1, 100, 100), np.float32)
     assert Noise(0.5)(picture, rng()).std() == pytest.approx(0.5, rel=0.05)
     deviations = [Noise((0.1, 0.9))(picture, rng(seed)).std() for seed in range(60)]
     assert 0.09 < min(deviations) < 0.25 < 0.75 < max(deviations) < 0.92
-
-
-def test_half_precision_is_rotated_as_single_precision_is():
-    """SciPy has no half precision."""
-    picture = np.random.default_rng(0).normal(size=(2, 7, 6)).astype(np.float16)
-    pictures = [picture, picture.astype(np.float32)]
-    found, wanted = (Rotate(40.0)(each, np.random.default_rng(1)) for each in pictures)
-    assert found.dtype == np.float16
-    np.testing.assert_allclose(found, wanted, atol=2e-3)

@@ -15,11 +15,11 @@ import typer
 
 import deliralike
 from deliralike import cli
-from deliralike.cli import demo
 from deliralike.errors import DeliralikeError
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
 from deliralike.training.metrics.named import METRICS
+from examples import demo
 from tests.docs.pages import PAGES, ROOT, blocks, commands, examples
 
 WITH_PYTHON = [page for page in PAGES if examples(page)]
@@ -161,6 +161,6 @@ def test_the_readme_shows_the_columns_that_the_demo_prints():
         if "held-out accuracy" in block.text
     )
     assert [
-        column for column in demo._COLUMNS if column not in printed.splitlines()[0]
+        column for column in demo.COLUMNS if column not in printed.splitlines()[0]
     ] == []
     assert "docs/_static/demo.png" in readme

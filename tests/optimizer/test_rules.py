@@ -60,22 +60,6 @@ CASES = {
         "dampening": 0.4,
         "weight_decay": 0.02,
     },
-    "nadam, decoupled": {
-        "lr": 0.02,
-        "weight_decay": 0.3,
-        "decoupled_weight_decay": True,
-        "betas": (0.8, 0.95),
-        "momentum_decay": 0.3,
-    },
-    "nadam": {"lr": 0.02, "weight_decay": 0.1},
-    "adamax": {"lr": 0.02, "weight_decay": 0.02, "eps": 1e-3, "betas": (0.8, 0.95)},
-    "rprop": {
-        "lr": 0.02,
-        "etas": (0.3, 1.5),
-        "step_sizes": (0.01, 0.05),
-        "weight_decay": 0.02,
-    },
-    "asgd": {"lr": 0.1, "weight_decay": 0.02, "lambd": 0.3, "alpha": 0.6, "t0": 10},
     "rmsprop, centered": {
         "lr": 0.01,
         "alpha": 0.9,
@@ -93,23 +77,13 @@ CASES = {
         "eps": 1e-3,
     },
     "adafactor": {"lr": 0.02, "weight_decay": 0.1},
-    "adafactor, all settings": {
-        "lr": 0.02,
-        "eps": (1e-2, 0.1),
-        "d": 1.5,
-        "beta2_decay": -0.5,
-    },
     "muon": {"lr": 0.02},
     "muon, all settings": {
         "lr": 0.02,
         "nesterov": False,
         "momentum": 0.8,
         "weight_decay": 0.3,
-        "ns_steps": 3,
-        "ns_coefficients": (3.0, -3.2, 1.2),
         "adjust_lr_fn": "match_rms_adamw",
-        "adamw_betas": (0.8, 0.95),
-        "adamw_eps": 1e-3,
     },
 }
 # Of PyTorch and timm, by the names of the rules.
@@ -123,8 +97,8 @@ OPTIMIZERS["lion"] = Later("timm.optim.Lion")
 OPTIMIZERS["lamb"] = partial(Later("timm.optim.Lamb"), max_grad_norm=None)
 # All rules but those that PyTorch's side of every backend test covers: the usual ones.
 NAMES = [
-    *("amsgrad", "lion", "lamb", "adagrad", "adadelta", "nadam", "adamax", "rprop"),
-    *("asgd", "radam", "adafactor", "muon"),
+    *("amsgrad", "lion", "lamb", "adagrad", "adadelta"),
+    *("radam", "adafactor", "muon"),
 ]
 
 
@@ -133,8 +107,8 @@ def name_of(case):
 
 
 def rates(case):
-    """The learning rate of each step; PyTorch's ASGD takes a new one a step late."""
-    return CASES[case]["lr"] * (np.ones(STEPS) if case == "asgd" else FACTORS)
+    """The learning rate of each step."""
+    return CASES[case]["lr"] * FACTORS
 
 
 # What is wanted
@@ -143,8 +117,7 @@ def rates(case):
 
 @contextmanager
 def in_double():
-    """PyTorch keeps scalars of NAdam and ASGD in the default type, and casts Muon's iterations to
-    bfloat16."""
+    """PyTorch casts Muon's iterations to bfloat16."""
     torch.set_default_dtype(torch.float64)
     try:
         with mock.patch.object(torch.Tensor, "bfloat16", torch.Tensor.clone):
@@ -156,21 +129,14 @@ def in_double():
 def natives(case, parameters):
     """PyTorch's own optimizers for a rule."""
     name, settings = name_of(case), dict(CASES[case])
-    if name == "rprop":
-        del settings["weight_decay"]  # which PyTorch's does not have
     if name != "muon":
         return [OPTIMIZERS[name](parameters.values(), **settings)]
-    own = {
-        key.removeprefix("adamw_"): settings.pop(key)
-        for key in [*settings]
-        if "adamw_" in key
-    }
     both = {key: settings.pop(key, 0.1) for key in ("lr", "weight_decay")}
     matrices = [each for each in parameters.values() if each.ndim == 2]
     others = [each for each in parameters.values() if each.ndim != 2]
     return [
         torch.optim.Muon(matrices, **both, **settings),
-        torch.optim.AdamW(others, **both, **own),
+        torch.optim.AdamW(others, **both),
     ]
 
 
@@ -179,11 +145,10 @@ def by_pytorch(case):
     parameters = {
         name: torch.nn.Parameter(torch.tensor(each)) for name, each in STARTS.items()
     }
-    decay = CASES[case].get("weight_decay") if name_of(case) == "rprop" else 0.0
     optimizers = natives(case, parameters)
     for lr, gradients in zip(rates(case), GRADIENTS, strict=True):
         for name, parameter in parameters.items():
-            parameter.grad = torch.tensor(gradients[name]) + decay * parameter.detach()
+            parameter.grad = torch.tensor(gradients[name])
         for optimizer in optimizers:
             optimizer.param_groups[0]["lr"] = lr
             optimizer.step()
@@ -329,7 +294,7 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
     assert np.abs(expected).max() > 0.09
 
 
-@pytest.mark.parametrize("name", NAMES[:9])
+@pytest.mark.parametrize("name", NAMES[:6])
 def test_a_gradient_that_is_nan_shows_in_the_parameter(backend, name):
     optimizer = optimizer_by(backend, name, lr=0.1)
     ones = {name: np.ones(shape) for name, shape in SHAPES.items()}
@@ -386,7 +351,6 @@ PLAIN = {
     "sgd, dampening": ("SGD", {"momentum": 0.9, "dampening": 0.4}),
     "adam": ("Adam", {"amsgrad": True, "eps": 1e-3}),
     "adamw": ("AdamW", {"weight_decay": 0.1, "eps": 1e-3}),
-    "adamax": ("Adamax", {"eps": 1e-3}),
 }
 
 
@@ -560,37 +524,9 @@ BAD = [
         "and no dampening",
     ),
     (
-        "rprop",
-        {"etas": (0.5, 0.9)},
-        r"Rprop: etas=\(0.5, 0.9\) must be below 1 and above 1",
-    ),
-    ("rprop", {"step_sizes": 0.1}, "Rprop: step_sizes=0.1 must be two numbers"),
-    (
-        "adafactor",
-        {"beta2_decay": 0.5},
-        r"Adafactor: beta2_decay=0.5 must be at most 0",
-    ),
-    ("adafactor", {"eps": 1e-3}, r"Adafactor: eps=0.001 must be two numbers, of which"),
-    ("adafactor", {"d": 0.5}, r"Adafactor: d=0.5 must be at least 1"),
-    (
         "muon",
         {"adjust_lr_fn": "rms"},
         r"adjust_lr_fn='rms' must be 'original' or 'match_",
-    ),
-    (
-        "muon",
-        {"ns_steps": 2.5},
-        r"Muon: ns_steps=2.5 must be a whole number from 1 to 99",
-    ),
-    (
-        "muon",
-        {"ns_coefficients": (1, 2)},
-        r"ns_coefficients=\(1, 2\) must be three numbers",
-    ),
-    (
-        "muon",
-        {"ns_coefficients": (1, 2, float("nan"))},
-        r"Muon: ns_coefficients=nan must be a finite number",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from deliralike import DataParallel, Network, checkpoint_blocks, in_replicas, rules
 from deliralike.errors import CapabilityError
@@ -9,7 +10,6 @@ from tests.losses import cross_entropy
 
 X = np.linspace(-1, 2, 24).reshape(8, 3)
 Y = np.arange(8) % 2
-DEVICES = {"torch": ["cpu"] * 2, "chainer": ["@numpy"] * 2}
 
 
 class Block(Network):
@@ -45,13 +45,12 @@ def loss_and_change(network, loss, lr):
     return value, network.neutral_state()["blocks.0.a.weight"] - before
 
 
-@pytest.mark.parametrize("backend", DEVICES)
 @pytest.mark.parametrize("inside", [False, True])
-def test_gradients_are_those_of_the_masks_of_the_loss(backend, inside):
+def test_gradients_are_those_of_the_masks_of_the_loss(inside):
     loss = in_replicas(cross_entropy) if inside else cross_entropy
-    plain = TwoBlocks.on(backend, dtype="float64")()
+    plain = TwoBlocks.on("torch", dtype="float64")()
     checkpoint_blocks(plain, "blocks.*")
-    network = DataParallel(plain, DEVICES[backend])
+    network = DataParallel(plain, ["cpu"] * 2)
     state = network.neutral_state()
     _, change = loss_and_change(network, loss, 1.0)
     losses = []
@@ -69,14 +68,7 @@ class NativeBlock(Network):
     def __init__(self):
         super().__init__()
         self.a = self.nn.Linear(3, 2)
-        if self.backend.name == "torch":
-            import torch
-
-            self.drop = torch.nn.Dropout(0.5)
-        else:
-            import chainer
-
-            self.drop = chainer.functions.dropout
+        self.drop = torch.nn.Dropout(0.5)
 
     def forward(self, x):
         return self.drop(self.a(x))
@@ -91,12 +83,11 @@ class AroundIt(Network):
         return self.block(x)
 
 
-@pytest.mark.parametrize("backend", DEVICES)
-def test_draws_that_replicas_share_are_refused_in_checkpointed_blocks(backend):
-    network = AroundIt.on(backend, dtype="float64")()
+def test_draws_that_replicas_share_are_refused_in_checkpointed_blocks():
+    network = AroundIt.on("torch", dtype="float64")()
     checkpoint_blocks(network, "block")
-    network = DataParallel(network, DEVICES[backend])
+    network = DataParallel(network, ["cpu"] * 2)
     with pytest.raises(
         CapabilityError, match="cannot be drawn once more in replicas: use"
     ):
-        network(X if backend == "chainer" else network.backend.prepare(X, network))
+        network(network.backend.prepare(X, network))

@@ -9,7 +9,6 @@ from flax import nnx
 
 from deliralike import backends
 from deliralike.backends import jax as names
-from deliralike.errors import OptimizerError
 from tests.arrays import same_named
 from tests.losses import mean_square
 from tests.parallel.networks import Dense, built
@@ -49,9 +48,7 @@ def test_an_optimizer_of_optax_follows_optax(devices):
     network = (
         network if devices is None else names.DataParallelJaxNetwork(network, devices)
     )
-    optimizer = names.DataParallelJaxOptimizer.from_optimizer_class(
-        optax.adam, network, learning_rate=0.1
-    )
+    optimizer = JAX.wrap_optimizer(optax.adam(learning_rate=0.1), network)
     values = {
         name: jnp.asarray(value)
         for name, value in wanted.neutral_state().items()
@@ -76,17 +73,3 @@ def test_an_optimizer_of_optax_follows_optax(devices):
         found["unused.weight"], wanted.neutral_state()["unused.weight"]
     )
     assert optimizer.steps == 3
-
-
-@pytest.mark.parametrize(
-    "given",
-    [None, "adam", jnp.ones, optax.adam(0.1)],
-    ids=["None", "name", "function", "made"],
-)
-def test_what_gives_no_optimizer_is_refused(given):
-    with pytest.raises(
-        RuntimeError,
-        match="from_optimizer_class wants a function such as optax.adam, not ",
-    ) as caught:
-        names.DataParallelJaxOptimizer.from_optimizer_class(given, built(JAX, Dense), 3)
-    assert isinstance(caught.value, OptimizerError)

@@ -51,14 +51,6 @@ def test_all_get_all_values_of_their_round_in_the_order_of_parties(hold):
     )
 
 
-def test_old_rounds_are_forgotten(hold):
-    rendezvous = Rendezvous(2)
-    hold(
-        rendezvous, [lambda exchange: [exchange("x", object()) for _ in range(50)]] * 2
-    )
-    assert len(rendezvous._rounds) <= 2
-
-
 def test_one_party_meets_itself():
     rendezvous = Rendezvous(1)
     assert [rendezvous.exchange(0, "a", 1), rendezvous.exchange(0, "b", 2)] == [

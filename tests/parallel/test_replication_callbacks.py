@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deliralike import random
-from deliralike.errors import StructureError
 from deliralike.parallel import (
     CallbackContext,
     Replica,
@@ -50,18 +49,6 @@ def test_blocks_without_a_callback_are_passed_by():
         [[object(), Block("a", log)], [object(), Block("a", log)]]
     )
     assert log == [("a", 0), ("a", 1)]
-
-
-def test_replicas_with_different_numbers_of_blocks_are_refused():
-    log = []
-    with pytest.raises(
-        StructureError,
-        match="replica 1 has the blocks Block, the first replica has Block, Block",
-    ):
-        call_replication_callbacks(
-            [[Block("a", log), Block("b", log)], [Block("a", log)]]
-        )
-    assert not log
 
 
 # The replica

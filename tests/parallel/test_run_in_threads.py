@@ -18,7 +18,6 @@ import threadpoolctl
 
 from deliralike.parallel.replicas.context import Rendezvous
 from deliralike.parallel.replicas.run_in_threads import (
-    all_of,
     blas_threads,
     run_in_threads,
     run_in_turn,
@@ -304,33 +303,6 @@ def test_blas_threads_are_put_back_after_an_error(two_threads):
     with pytest.raises(Torn), blas_threads(1):
         tear()
     assert blas_limits() == before
-
-
-class Recorded:
-    def __init__(self, name, log, fails=False):
-        self.name, self.log, self.fails = name, log, fails
-
-    def __enter__(self):
-        if self.fails:
-            tear()
-        self.log.append(f"enter {self.name}")
-
-    def __exit__(self, *error):
-        self.log.append(f"exit {self.name}")
-
-
-def test_several_contexts_are_left_in_reverse_order():
-    log = []
-    with all_of(Recorded("a", log), Recorded("b", log)):
-        log.append("inside")
-    assert log == ["enter a", "enter b", "inside", "exit b", "exit a"]
-
-
-def test_contexts_that_were_entered_are_left_when_a_later_one_fails():
-    log = []
-    with pytest.raises(Torn):
-        all_of(Recorded("a", log), Recorded("b", log, fails=True))
-    assert log == ["enter a", "exit a"]
 
 
 # Threads that are kept

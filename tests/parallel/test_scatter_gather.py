@@ -19,7 +19,6 @@ from deliralike.errors import BatchError, SettingError, ShapeError, StructureErr
 from deliralike.parallel.batches.gather import gather
 from deliralike.parallel.batches.scatter import (
     ARGUMENTS,
-    samples_of_leaves,
     scatter,
     split_batch,
 )
@@ -485,7 +484,7 @@ def test_samples_are_counted_in_the_leaves_that_are_split(backend, spec, wanted)
         "name": "train",
         "deep": {"y": backend.array(np.float32(1))},
     }
-    counts = samples_of_leaves(batch, spec=spec, backend=backend)
+    counts = split_batch(batch, backend.devices()[:1], 0, spec, backend).counts
     leaves = dict(
         zip(
             (path for path, _ in nest.leaves_with_paths(batch, "")), counts, strict=True

@@ -226,7 +226,7 @@ def look(name, arguments, inputs, backends):
     begin = time.process_time()
     found = port(
         pkgutil.resolve_name(name),
-        drawn(inputs, 2, 0),
+        drawn(inputs),
         **eval(f"dict({arguments})", modules),
     )
     told = {

@@ -94,7 +94,7 @@ def by_numpy(plan, updates, sizes_of, loss, count):
         if isinstance(plan["every"], list)
         else {plan["every"]: count}
     )
-    warmup, together = plan.get("warmup", 0), plan.get("together", 1)
+    warmup = plan.get("warmup", 0)
     start = steps.Line.on("torch", seed=4, dtype="float64")().neutral_state()
     own = [
         np.hstack([start["fc.weight"], start["fc.bias"][:, None]]) for _ in range(count)
@@ -110,7 +110,7 @@ def by_numpy(plan, updates, sizes_of, loss, count):
             counts if loss == "denominator" else np.ones(len(x)),
         )
         owner = np.repeat(np.arange(count), sizes)
-        group = count if step < warmup else together
+        group = count if step < warmup else 1
         for rank in range(count):
             rows = owner // group == rank // group
             if not rows.any():
@@ -224,7 +224,10 @@ def normalised(processes):
         optimizer.update(
             subject.loss, *steps.share_of(steps.batch(7), sizes, processes.rank)
         )
-    before, weight = network.root.neutral_state(), network.averaging.weights[2]
+    before, weight = (
+        network.root.neutral_state(),
+        network.parallelism.state.averaging.weights[2],
+    )
     network.eval()
     after = network.root.neutral_state()
     names = [name for name in before if "running" in name or "tracked" in name]

@@ -113,20 +113,20 @@ def torch_ways(processes):
     ]
 
 
-# Networks of any backend
+# Networks that are written once
 # -----------------------------------------------------------------------------
 
 
-def written_once(processes, backend):
+def written_once(processes):
     """Steps as functions, with one of deliralike's optimizers; the learning rate changes after each
     step."""
-    return [_written_once(processes, backend, blocking) for blocking in (True, False)]
+    return [_written_once(processes, blocking) for blocking in (True, False)]
 
 
-def _written_once(processes, backend, blocking):
+def _written_once(processes, blocking):
     settings = {"in_features": 5, "out_features": 3, "dtype": "float64"}
     seed = processes.rank if processes else 0
-    network = zoo.build("mlp", backend=backend, seed=seed, **settings)
+    network = zoo.build("mlp", backend="torch", seed=seed, **settings)
     groups = {"*.bias": {"lr": 0.02}}
     inside = network.backend.optimizer(rule("adam", lr=0.1), network, groups=groups)
     network, optimizer = over(processes, network, inside, blocking)

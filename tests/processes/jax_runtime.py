@@ -16,13 +16,11 @@ def adam(network):
     return network.backend.optimizer(rule("adam", lr=0.01), network)
 
 
-def of_subject(processes=None, rules=None, sharded=False):
+def of_subject(processes=None):
     """The subject over processes, or alone."""
     subject = subjects.subject("jax")
     network = subject.network
-    if sharded:
-        network = backends.FullyShardedDataParallel(network, processes, rules=rules)
-    elif processes is not None:
+    if processes is not None:
         network = backends.DistributedDataParallel(network, processes)
     return subject, network
 
@@ -88,35 +86,14 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     )
 
 
-def held(optimizer):
-    """The bytes that this process holds of each parameter, its gradient and its optimizer state."""
-    native = {
-        name: slot.native.get_value()
-        for name, slot in optimizer.network.neutral_slots().items()
-        if slot.is_parameter
-    }
-    states = optimizer.rule.slots
-    return {
-        name: [
-            _bytes(value),
-            _bytes(optimizer.latest_gradients[name]),
-            sum(map(_bytes, states[name].values())),
-        ]
-        for name, value in native.items()
-    }
-
-
-def _bytes(value):
-    return sum(shard.data.nbytes for shard in value.addressable_shards)
-
-
-def together(processes, sizes, sharded=False, rules=None):
-    """Everything in one of several processes, and the bytes that it holds."""
-    subject, network = of_subject(processes, rules, sharded)
+def together(processes, sizes):
+    """Everything in one of several processes."""
+    subject, network = of_subject(processes)
     share = steps.share_of(steps.batch(sum(sizes)), sizes, processes.rank)
     with network.backend.compiling_quickly():
         found = everything(subject, network, share, processes.rank, sizes)
-    return found | {"held": held(found.pop("optimizer"))}
+    found.pop("optimizer")
+    return found
 
 
 def alone():
@@ -196,14 +173,6 @@ def natives_and_errors(processes, sizes):
         _refused(lambda: optimizer.update(subject.loss, wide, labels)),
         _refused(lambda: network.backend.gradients(subject.loss, network, *share)),
         _refused(lambda: jax.jit(lambda x: network(x))(x)),
-        *[
-            _refused(lambda rules=rules: of_subject(processes, rules, sharded=True))
-            for rules in (
-                {"fd.*": None},
-                {"fc.weight": ("processes", "processes")},
-                {"conv.weight": ("processes",)},
-            )
-        ],
     ]
 
 

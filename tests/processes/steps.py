@@ -163,7 +163,7 @@ def quiet(processes, sizes):
     x, y = share_of(rows_of_numbers(sum(sizes)), sizes, processes.rank)
     found, before = {"names": sorted(dict(network.module.named_parameters()))}, {}
     with network.training_mode(True):
-        with network.share_sizes(sizes):
+        with network.parallelism.share_sizes(sizes):
             before = processes.collectives.copy()
             found["losses"] = [float(optimizer.update(squares, x, y)) for _ in range(2)]
             found["sent"] = dict(processes.collectives - before)
@@ -181,7 +181,7 @@ def quiet(processes, sizes):
         found["errors"] = []
         for wrong in (sizes[::-1], sizes[:1], [0] * len(sizes)):
             try:
-                with network.share_sizes(wrong):
+                with network.parallelism.share_sizes(wrong):
                     optimizer.update(squares, x, y)
             except DeliralikeError as error:
                 found["errors"].append(f"{type(error).__name__}: {error}")

@@ -51,12 +51,11 @@ def test_when_and_with_whom_to_average():
 @pytest.mark.parametrize(
     ("settings", "count", "words"),
     [
-        ({"every": 0}, 2, "whole numbers of at least 1"),
-        ({"every": {}}, 2, "a mapping of them that is not empty"),
+        ({"every": 0}, 2, "every=0 must be a whole number of at least 1"),
+        ({"every": {}}, 2, "and the last one all"),
         ({"warmup": -1}, 2, "warmup=-1"),
         ({"every": {4: 2, 8: 3}}, 3, "a multiple of the one before"),
         ({"every": {4: 2}}, 4, "and the last one all"),
-        ({"together": 4}, 4, "a multiple of the one before"),
         ({"every": {4: 4, 8: 2}}, 4, "a multiple of the one before"),
     ],
 )
@@ -83,14 +82,7 @@ def test_one_process_needs_no_averages():
         ("torch", "torch", {"every": 3, "warmup": 2}, OF_TWO, "denominator", {}),
         ("torch", "jax", {"every": 3, "warmup": 1}, OF_TWO, "denominator", None),
         ("torch", "torch", NESTED, OF_FOUR, "mean", None),
-        (
-            "mpi",
-            "torch",
-            {"every": 3, "warmup": 1, "together": 2},
-            OF_FOUR,
-            "denominator",
-            None,
-        ),
+        ("mpi", "torch", {"every": 3, "warmup": 1}, OF_FOUR, "denominator", None),
     ],
 )
 def test_parameters_are_those_of_numpy(

@@ -128,12 +128,12 @@ def test_losses_may_be_scaled_by_numbers_that_differ():
 
 def test_a_number_of_batches_other_than_was_told_is_refused():
     fewer = ["tests.processes.daso_runs:epochs", [5] * 4, [4] * 4]
-    more = ["tests.processes.daso_runs:updates", [BATCHES + 1] * 4]
+    more = ["tests.processes.daso_runs:updates", [BATCHES + 2] * 4]
     for few, many in call("mpi", 4, "tests.processes.refusals:said", fewer, more):
         assert (
             "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in few
         )
         assert (
-            "all batches of the epoch were made: call end_epoch(loss) before the next one"
+            f"epoch 0, batch {BATCHES + 1}: the epoch has {BATCHES} batches: end it before"
             in many
         )

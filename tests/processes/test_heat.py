@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import deliralike.compat.heat as ht
-from deliralike import backends
-from deliralike.errors import ArgumentError, SettingError
+from deliralike import backends, zoo
+from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.parallel import SingleProcess
 from tests.processes import heat_example, heat_steps
 from tests.processes.comparing import largest_difference
@@ -39,12 +39,9 @@ def test_updates_are_those_of_one_process(engine, count):
             assert largest_difference(waiting, blocking) < 1e-15
 
 
-@pytest.mark.parametrize("backend", ["torch", "chainer", "jax"])
-def test_networks_that_are_written_once(backend):
-    (wanted, *_), _ = heat_steps.written_once(None, backend)
-    for (blocking, steps), (waiting, _) in call(
-        "mpi", 2, f"{MODULE}:written_once", backend
-    ):
+def test_networks_that_are_written_once():
+    (wanted, *_), _ = heat_steps.written_once(None)
+    for (blocking, steps), (waiting, _) in call("mpi", 2, f"{MODULE}:written_once"):
         assert steps == heat_steps.STEPS
         assert largest_difference(blocking, wanted) < 1e-12
         assert largest_difference(waiting, blocking) < 1e-15
@@ -165,6 +162,13 @@ def test_gradients_add_up_over_several_passes():
 
 # What is refused, and names
 # -----------------------------------------------------------------------------
+
+
+def test_other_backends_say_what_to_use():
+    network = zoo.build("mlp", backend="jax", in_features=3, out_features=2)
+    optimizer = ht.optim.DataParallelOptimizer(None)
+    with pytest.raises(CapabilityError, match=r"use\s+deliralike\.DistributedData"):
+        ht.nn.DataParallel(network, SingleProcess(), optimizer)
 
 
 def test_errors():

@@ -198,6 +198,7 @@ def test_one_process_has_the_network_as_it_is():
     [
         ("torch", "alone: deliralike.join\\('torch'\\)"),
         ("chainer", "has no fully sharded networks"),
+        ("jax", "has no fully sharded networks"),
     ],
 )
 def test_what_has_none_says_so(backend, words):

@@ -50,11 +50,8 @@ def test_a_checkpoint_is_that_of_one_process(tmp_path):
         assert training.largest_difference(last, each) < 1e-11
 
 
-@pytest.mark.parametrize("backend", ["torch", "jax"])
-def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process(
-    backend,
-):
+def test_a_run_of_a_network_that_is_spread_over_processes_is_that_of_one_process():
     """Evaluation has more batches in one process than in the other."""
-    wanted = training.spread_out(SingleProcess(), backend)
-    came = call(backend, 2, "tests.processes.training:spread_out", backend)
+    wanted = training.spread_out(SingleProcess())
+    came = call("torch", 2, "tests.processes.training:spread_out")
     assert max(training.largest_difference(wanted, each) for each in came) < 1e-12

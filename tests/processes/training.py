@@ -68,14 +68,14 @@ def fitted(processes, backend, folder=None, epochs=EPOCHS, resume=None):
     }
 
 
-def spread_out(processes, backend):
+def spread_out(processes):
     """A run of a network of which each process holds a part: losses and metrics; five batches,
     which two share."""
     generator = np.random.default_rng(3)
     samples = generator.normal(size=(SAMPLES, 11)), generator.integers(0, 4, SAMPLES)
     network = zoo.build(
         "mlp",
-        backend=backend,
+        backend="torch",
         in_features=11,
         hidden=(16,),
         out_features=4,

@@ -1,7 +1,5 @@
 """Training loops as a user of each framework writes them, over networks in several processes."""
 
-from contextlib import nullcontext
-
 import jax
 import numpy as np
 import optax
@@ -11,7 +9,6 @@ from torch.nn import functional as F
 
 from deliralike import DistributedDataParallel, FullyShardedDataParallel, in_replicas
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.compat import heat as ht
 from deliralike.errors import CapabilityError
 from deliralike.parallel import LocalSGD, SingleProcess
 
@@ -235,124 +232,40 @@ def perceptron_of_chainer(seed=3, into=3):
         return chainer.Sequential(*layers)
 
 
-def over_in_chainer(processes, module):
-    return (
-        module
-        if processes.count == 1
-        else kept(DistributedDataParallel(module, processes))
-    )
-
-
-def updater_of_chainer(processes):
-    """``optimizer.update(loss_function, *batch)`` over a classifier around the network, with
-    clipping and decay."""
-    net = over_in_chainer(processes, perceptron_of_chainer())
+def refused_on_chainer(processes):
+    """A backward pass, an update of an optimizer over a classifier, and one in evaluation."""
+    net = kept(DistributedDataParallel(perceptron_of_chainer(), processes))
     classifier = L.Classifier(net)
     optimizer = chainer.optimizers.MomentumSGD(lr=0.5).setup(classifier)
-    optimizer.add_hook(chainer.optimizer_hooks.WeightDecay(0.1))
-    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(0.2))
-    for step in range(3):
-        x, y = shares(processes, *images(step))
-        optimizer.update(classifier, x, y.astype(np.int32))
-    return weights_of_chainer(net)
-
-
-def loop_of_chainer(processes):
-    """Several passes a step, a ``no_sync`` block that changes nothing, a term of the weights, an
-    input with a graph."""
-    net, before = (
-        over_in_chainer(processes, perceptron_of_chainer(seed, into))
-        for seed, into in ((3, 3), (4, 5))
-    )
-    optimizers = [chainer.optimizers.SGD(lr=0.3).setup(each) for each in (net, before)]
-    for step in range(3):
-        for each in (net, before):
-            each.cleargrads()
-        x, y = shares(processes, *images(step))
-        with nullcontext() if processes.count == 1 else net.no_sync():
-            F_.softmax_cross_entropy(net(x), y.astype(np.int32)).backward()
-        loss = F_.softmax_cross_entropy(net(before(x)), y.astype(np.int32))
-        (loss + 0.1 * sum(F_.sum(p * p) for p in net.params())).backward()
-        for each in optimizers:
-            each.update()
-    return {"net": weights_of_chainer(net), "before": weights_of_chainer(before)}
-
-
-def weights_of_chainer(link):
-    return {
-        name: parameter.array.tolist() for name, parameter in sorted(link.namedparams())
-    }
-
-
-def on_chainer(processes):
-    return {
-        "updater": updater_of_chainer(processes),
-        "loop": loop_of_chainer(processes),
-    }
-
-
-def refused_on_chainer(processes):
-    averaged = kept(
-        DistributedDataParallel(
-            perceptron_of_chainer(), processes, averaging=LocalSGD(every=2)
-        )
-    )
-    whole = kept(
-        DistributedDataParallel(perceptron_of_chainer(), processes, takes_whole=True)
-    )
-    x, y = images()
+    x, y = shares(processes, *images())
     labels = y.astype(np.int32)
-    variable = chainer.Variable(x)
-    plain = kept(DistributedDataParallel(perceptron_of_chainer(), processes))
     return [
-        _said(lambda: F_.softmax_cross_entropy(averaged(x), labels).backward()),
-        _said(lambda: F_.softmax_cross_entropy(whole(x), labels).backward()),
-        _said(
-            lambda: chainer.grad(
-                [plain(variable)], [variable], enable_double_backprop=True
-            )
-        ),
-        _heats_inner_step(processes, x, labels),
+        _said(lambda: F_.softmax_cross_entropy(net(x), labels).backward()),
+        _said(lambda: optimizer.update(classifier, x, labels)),
+        _said(lambda: F_.sum(net.eval()(x)).backward()),
     ]
-
-
-def _heats_inner_step(processes, x, labels):
-    link = perceptron_of_chainer()
-    optimizer = ht.optim.DataParallelOptimizer(
-        chainer.optimizers.SGD(lr=0.3).setup(link)
-    )
-    network = kept(
-        ht.nn.DataParallel(link, processes, optimizer, blocking_parameter_updates=True)
-    )
-    for step in (optimizer.step, optimizer.torch_optimizer.update):
-        link.cleargrads()
-        F_.softmax_cross_entropy(network(x), labels).backward()
-        said = _said(step)
-    return said
 
 
 # JAX
 # -----------------------------------------------------------------------------
 
 
-def refused_on_jax(processes, spread):
+def refused_on_jax(processes):
     """What is said of a step by flax's own optimizer, in training and in evaluation mode."""
     (x,) = shares(processes, images()[0].astype(np.float32))
-    cases = [("replicated", True), ("replicated", False)]
-    cases += [("spread", True), ("spread", False)] if spread else []
-    return [_flax_step(_over_in_flax(processes, *case), x) for case in cases]
+    return [_flax_step(_over_in_flax(processes, each), x) for each in (True, False)]
 
 
-def _over_in_flax(processes, kind, training):
+def _over_in_flax(processes, training):
     layers = (
         nnx.Linear(5, 6, rngs=nnx.Rngs(0)),
         nnx.tanh,
         nnx.Linear(6, 4, rngs=nnx.Rngs(1)),
     )
-    sharded = kind == "spread"
-    wrapper = FullyShardedDataParallel if sharded else DistributedDataParallel
-    settings = {} if sharded else {"buffers": "root"}
-    return kept(wrapper(nnx.Sequential(*layers), processes, **settings)).train(training)
+    network = DistributedDataParallel(
+        nnx.Sequential(*layers), processes, buffers="root"
+    )
+    return kept(network).train(training)
 
 
 def _flax_step(network, x):
@@ -370,7 +283,7 @@ def _flax_step(network, x):
 def evaluated_on_jax(processes):
     """Whether evaluation in a compiled program of the user's is still possible, and equal to that
     outside of it."""
-    network = _over_in_flax(processes, "replicated", False)
+    network = _over_in_flax(processes, False)
     x = images()[0].astype(np.float32)
     return float(
         abs(

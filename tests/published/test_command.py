@@ -51,17 +51,11 @@ def entry(host, content, monkeypatch):
     return changed
 
 
-def test_weights_are_pulled_and_listed(entry):
-    assert "no published weights in the cache" in printed(
-        "weights", "list", "squeezenet*"
-    )
+def test_weights_are_pulled(entry):
     size = f"{entry.megabytes:.1f} MiB"
     assert f"squeezenet1_1, {NAME}: {entry.file.place} ({size})" in printed(
         "weights", "pull", "squeezenet1_1"
     )
-    listed = printed("weights", "list", "squeezenet*")
-    assert str(entry.file.place) in listed
-    assert f"1 files, {size}" in listed
 
 
 def test_the_zoo_lists_the_weights_of_one_or_all():

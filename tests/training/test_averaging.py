@@ -54,16 +54,15 @@ def assert_average(average, states, of):
                 value, wanted, rtol=1e-12, atol=1e-14, err_msg=name
             )
             continue
-        assert value == average.updates
+        assert value == len(states) - 1
 
 
-def exponential(decays, begin=0):
-    """The average in NumPy: it begins as the weights after `begin` updates; `decays` follow by
-    update."""
+def exponential(decays):
+    """The average in NumPy: it begins as the first weights; `decays` follow by update."""
 
     def of(values):
-        total = values[begin]
-        for value, decay in zip(values[begin + 1 :], decays, strict=True):
+        total = values[0]
+        for value, decay in zip(values[1:], decays, strict=True):
             total = decay * total + (1 - decay) * value
         return total
 
@@ -72,18 +71,7 @@ def exponential(decays, begin=0):
 
 CASES = {
     "decay": (lambda net: WeightAverage(net, 0.6), exponential([0.6] * 7)),
-    "later": (
-        lambda net: WeightAverage(net, 0.6, start=3),
-        exponential([0.6] * 4, begin=3),
-    ),
-    "mean": (
-        lambda net: WeightAverage(net, None),
-        lambda values: np.mean(values[1:], axis=0),
-    ),
-    "mean, later": (
-        lambda net: WeightAverage(net, None, start=2),
-        lambda values: np.mean(values[3:], axis=0),
-    ),
+    "none": (lambda net: WeightAverage(net, 0.0), exponential([0.0] * 7)),
 }
 
 
@@ -91,18 +79,6 @@ CASES = {
 def test_seven_steps_give_the_average_of_the_formula(backend, case):
     states, averages = trained(backend)
     assert_average(averages[case], states, CASES[case][1])
-    assert averages[case].updates == 7
-
-
-@pytest.mark.parametrize("settings", [{"start": 9}, {"decay": None}])
-def test_before_it_begins_an_average_is_the_weights_themselves(backend, settings):
-    net, _ = build(backend)
-    average = WeightAverage(net, **settings)
-    net.load_neutral_state(
-        {name: value + 1 for name, value in net.neutral_state().items()}
-    )
-    np.testing.assert_equal(average.neutral_state(), net.neutral_state())
-    assert average.state()["weights"] == {}
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -252,9 +228,8 @@ def test_a_tied_parameter_is_averaged_once(backend):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"decay": 1.0}, "decay=1.0 must be at least 0 and below 1, or None"),
+        ({"decay": 1.0}, "decay=1.0 must be at least 0 and below 1"),
         ({"decay": float("nan")}, "decay=nan must be"),
-        ({"start": -1}, "start=-1 must be a whole number of at least 0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
@@ -275,7 +250,6 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
     without = Trainer(plain, rule("sgd", lr=0.3))
     without.fit(samples, epochs=4, batch_size=4)
     np.testing.assert_equal(net.neutral_state(), plain.neutral_state())
-    assert trainer.average.updates == 8
     plain.load_neutral_state(trainer.average.neutral_state())
     assert trainer.evaluate(samples)["loss"] == pytest.approx(
         evaluate(plain, samples)["loss"], rel=1e-12

@@ -77,13 +77,8 @@ def test_a_run_that_ends_early_says_why_and_its_bar_is_full():
 
 
 def test_a_stream_has_a_rate_and_no_total():
-    each = [
-        (row, label)
-        for row, label in zip(samples(8).inputs, samples(8).labels, strict=True)
-    ]
-
     def run(progress):
-        loader = data.Batches(lambda: iter(each), batch_size=4)
+        loader = data.Batches(lambda: data.Loader(samples(8), 4).batches())
         trainer("torch", [ProgressBar("stream", progress=progress)]).fit(loader)
 
     assert re.search(r" 2/2 .*loss", shown(run)[-1])

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from deliralike.errors import DataUnavailable, SettingError
+from deliralike.errors import DataUnavailable
 from deliralike.training import MLflow, WandB
 from deliralike.training.experiment import Settings
 from tests.training.small_runs import Do, fail, samples, trainer
@@ -22,8 +22,6 @@ def test_a_package_that_is_missing_is_named_with_what_installs_it(monkeypatch):
 def test_settings_name_the_trackers():
     settings = Settings(data="digits", network="mlp", wandb={"project": "cells"})
     assert settings.wandb == {"project": "cells"}
-    with pytest.raises(SettingError, match="mlflow needs 'experiment'"):
-        Settings(data="digits", network="mlp", mlflow={"name": "first"})
 
 
 class OfWandb:

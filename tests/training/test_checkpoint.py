@@ -150,7 +150,6 @@ def test_numpys_scalars_come_back_as_pythons(tmp_path):
             "part has the type complex128, which safetensors files lack",
         ),
         (np.ma.array([1, 2], mask=[0, 1]), "part has masked elements"),
-        (2**5000, "part is a whole number of 5001 bits"),
         ({"x": np.datetime64("2020-01-01")}, r"part\['x'\] is a date"),
     ],
 )
@@ -338,9 +337,7 @@ def test_the_checksum_of_a_file_is_that_of_all_its_bytes(tmp_path):
     assert described["network"] == wanted
 
 
-@pytest.mark.parametrize(
-    "state", [{"network": {"$array": "b"}}, {"network": {"$float": "x"}}, [1], None]
-)
+@pytest.mark.parametrize("state", [{"network": {"$array": "b"}}, [1], None])
 def test_a_state_that_names_what_is_not_there_is_refused(tmp_path, state):
     folder = checkpoint.write(tmp_path / "c", OLD)
     forged(folder, state)

@@ -216,7 +216,7 @@ def test_intervals_stand_beside_the_figures():
     assert found["accuracy/low"] < found["accuracy"] < found["accuracy/high"]
     evidence = metrics.Evidence(metrics.Accuracy())
     evidence.add(scores_by_hand(network), LABELS)
-    options = {"level": 0.5, "groups": np.arange(23) // 3}
+    options = {"level": 0.5, "resamples": 99}
     wanted = evidence.interval(**options)
     found = evaluate(
         network, (X, LABELS), metrics=["accuracy"], batch_size=4, intervals=options
@@ -409,7 +409,7 @@ def test_predictions_leave_out_the_targets_of_whatever_evaluation_takes():
     wanted = np.concatenate(list(predict(network, X)))
     for source in (
         data.Samples(X, LABELS),
-        data.Cached(rows),
+        rows,
         data.Subset(rows, np.arange(len(rows))),
     ):
         np.testing.assert_array_equal(

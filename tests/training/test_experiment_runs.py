@@ -403,7 +403,6 @@ def test_an_experiment_takes_data_losses_and_callbacks_of_ones_own(backend, tmp_
     assert epoch.held_out["loss"] == pytest.approx(
         2.0 * epoch.held_out["first"], rel=1e-6
     )
-    assert repr(experiment) == f"Experiment(mlp on own, {backend.name}, 1 epochs)"
 
 
 def test_an_experiment_is_made_from_a_file_a_folder_a_mapping_or_settings(

@@ -125,16 +125,6 @@ def test_records_are_those_of_the_last_run(tmp_path):
     assert once == twice
 
 
-def test_json_lines_of_several_runs_stand_in_a_file_that_is_added_to(tmp_path):
-    for name in ("torch", "chainer"):
-        log = training.JsonLines(tmp_path / "run.jsonl", append=True, backend=name)
-        trainer(name, [log]).fit(samples())
-    assert [line.split('"')[3] for line in log.path.read_text().splitlines()] == [
-        *("torch", "torch"),
-        *("chainer", "chainer"),
-    ]
-
-
 def test_an_average_that_was_in_another_trainer_begins_with_the_weights_of_the_second_run():
     net = network("torch")
     start = net.neutral_state()

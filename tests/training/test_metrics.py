@@ -85,7 +85,6 @@ def test_evidence_is_smaller_than_the_outputs():
         "dice",
         "iou",
         "hausdorff95",
-        "calibration-error",
         "confusion",
     ):
         rows = metrics.metric(name).evidence(scores, masks)
@@ -137,35 +136,6 @@ def test_intervals_are_those_of_scipy_up_to_the_noise_of_the_draws():
     assert wanted.high - wanted.low > 0.3
 
 
-def test_groups_are_drawn_as_a_whole():
-    """Ten patients with twenty equal samples each: as uncertain as ten samples, not as two
-    hundred."""
-    right = np.repeat(np.arange(10) < 6, 20)
-    alone, grouped = (
-        evidence_of(right).interval(),
-        evidence_of(right).interval(groups=np.repeat(np.arange(10), 20)),
-    )
-    assert alone[1] - alone[0] < 0.15
-    assert grouped == pytest.approx(
-        scipy.stats.binom.ppf([0.025, 0.975], 10, 0.6) / 10, abs=0.1 + 1e-9
-    )
-    assert evidence_of(RIGHT).interval(groups=range(200), resamples=9) == evidence_of(
-        RIGHT
-    ).interval(resamples=9)
-
-
-def test_groups_of_different_sizes_bring_all_of_their_samples():
-    units = bootstrap.units(5, ["b", "a", "b", "c", "a"])
-    assert [rows.tolist() for rows in units] == [[0, 2], [1, 4], [3]]
-    seen = []
-    bootstrap.intervals(
-        lambda rows: seen.append(rows.tolist()) or np.zeros(1), units, resamples=20
-    )
-    for rows in seen:
-        assert (rows.count(0), rows.count(1)) == (rows.count(2), rows.count(4))
-        assert rows.count(0) + rows.count(1) + rows.count(3) == 3
-
-
 def test_a_metric_with_several_figures_has_an_interval_for_each():
     scores, masks = (
         np.random.default_rng(0).normal(size=(9, 3, 7, 5)),
@@ -192,12 +162,8 @@ def test_intervals_that_make_no_sense_are_refused():
     ]:
         with pytest.raises(SettingError, match=message):
             evidence.interval(**options)
-    with pytest.raises(BatchError, match="it has 3, and 200 samples were seen"):
-        evidence.interval(groups=[1, 2, 3])
-    with pytest.raises(
-        BatchError, match="at least two samples or groups, and there is 1"
-    ):
-        evidence.interval(groups=[1] * 200)
+    with pytest.raises(BatchError, match="at least two samples, and there is 1"):
+        evidence_of(RIGHT[:1]).interval()
 
 
 # Names
@@ -208,8 +174,8 @@ def test_intervals_that_make_no_sense_are_refused():
 def test_every_metric_has_a_name_a_direction_and_settings_that_can_be_compared(name):
     metric = metrics.metric(name)
     assert metric.name == ("top-5" if name == "top-k" else name)
-    are_errors = ("loss", "mae", "mse", "rmse", "calibration-error")
-    are_distances = ("average-surface-distance", "hausdorff", "hausdorff95")
+    are_errors = ("loss", "mae", "mse", "rmse")
+    are_distances = ("hausdorff", "hausdorff95")
     assert metric.higher_is_better is (name not in (*are_errors, *are_distances))
     assert metric == metrics.metric(name)
 
@@ -255,7 +221,7 @@ def test_the_draws_are_known_in_advance():
     seen = []
     bootstrap.intervals(
         lambda rows: seen.append(rows.tolist()) or np.zeros(1),
-        bootstrap.units(3, None),
+        3,
         resamples=2,
         seed=7,
     )

@@ -53,12 +53,11 @@ def test_the_figure_of_a_classifier_is_by_default_that_of_scikit_learn(name, ora
     assert found["mean"] == pytest.approx(by_class[known].mean(), rel=1e-13)
 
 
-@pytest.mark.parametrize("setting", [{"mean_of": "samples"}, {"ignore_empty": False}])
-def test_a_setting_about_single_samples_is_refused_for_a_figure_of_all_voxels(setting):
+def test_a_setting_about_single_samples_is_refused_for_a_figure_of_all_voxels():
     with pytest.raises(
         SettingError, match="is about figures of single samples.*over='samples'"
     ):
-        Dice(**setting)
+        Dice(ignore_empty=False)
 
 
 def test_the_background_can_be_left_out_of_figures_and_mean():
@@ -136,7 +135,7 @@ def test_spacing_is_any_kind_of_numbers_one_for_all_axes_or_one_for_each(
     assert given(scores_of(PREDICTED, 3), TRUE) == floats(scores_of(PREDICTED, 3), TRUE)
 
 
-@pytest.mark.parametrize("tolerance", [1, np.int64(1), np.array([1, 1])])
+@pytest.mark.parametrize("tolerance", [1, np.int64(1)])
 def test_tolerance_is_any_kind_of_numbers(tolerance):
     given, floats = (metrics.SurfaceDice(tolerance=each) for each in (tolerance, 1.0))
     assert given(scores_of(PREDICTED, 3), TRUE) == floats(scores_of(PREDICTED, 3), TRUE)

@@ -201,11 +201,12 @@ def test_another_number_of_replicas_goes_on(backend, tmp_path):
 
 def stream(epoch):
     generator = np.random.default_rng(epoch)
-    return ((generator.normal(size=4), np.int64(place % 3)) for place in range(17))
+    rows = generator.normal(size=(17, 4)), np.arange(17) % 3
+    return data.Loader(rows, 4, shuffle=False).batches()
 
 
 LOADERS = {
-    "a stream": lambda: data.Batches(stream, batch_size=4),
+    "a stream": lambda: data.Batches(stream),
     "threads that work ahead": lambda: data.Loader(
         plain_samples(), 4, prefetch=3, workers=2, transform=augmented
     ),
@@ -238,7 +239,7 @@ def test_frozen_parameters_and_rates_set_by_hand_are_brought_back(backend, tmp_p
         def on_step(self, run, step):
             if run.step == 1:
                 run.network.set_trainable("first.*", False)
-                run.optimizer.lr = 0.025
+                run.optimizers["default"].lr = 0.025
 
     whole = plain_trainer(Thaw(), Keep(tmp_path / "c", steps=2), backend=backend.name)
     whole.fit(plain_samples(), epochs=1, batch_size=5)

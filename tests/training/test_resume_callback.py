@@ -107,17 +107,13 @@ def test_the_best_epoch_is_kept_beside_the_newest(tmp_path, mode, values, epoch)
     assert watch.best == (None if epoch is None else values[epoch - 1])
 
 
-def test_the_best_epoch_is_written_when_none_is_due_and_may_be_let_go(tmp_path):
+def test_the_best_epoch_is_written_when_none_is_due(tmp_path):
     trained(
         Script([3.0, 1.0, 2.0]),
         Checkpoint(tmp_path / "a", every_epochs=None, keep=1, monitor="score"),
         epochs=3,
     )
     assert steps_in(tmp_path / "a") == [4, 6]
-    watch = Checkpoint(tmp_path / "b", keep=1, monitor="score", best=False)
-    trained(Script([3.0, 1.0, 2.0]), watch, epochs=3)
-    assert steps_in(tmp_path / "b") == [6]
-    assert Checkpoints.best(tmp_path / "b") is None
 
 
 def test_the_best_value_survives_a_resume(tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from deliralike import Network, data
-from deliralike.errors import CheckpointError, SettingError
+from deliralike.errors import CheckpointError
 from deliralike.optim import rules
 from deliralike.training import Checkpoint, Checkpoints, Trainer, schedules
 from deliralike.training.identity.values import (
@@ -194,10 +194,6 @@ def test_only_what_is_accepted_is_taken(written):
         )
     assert "clip_norm.default was 2.0" in str(caught.value)
     assert "loss was" not in str(caught.value)
-    with pytest.raises(
-        SettingError, match="accept: a run has no 'los'. Did you mean 'loss'?"
-    ):
-        fitted("torch", resume=written("torch"), accept=["los"], epochs=2)
 
 
 def test_an_average_and_a_schedule_that_come_later_begin_there(backend, tmp_path):

@@ -131,8 +131,8 @@ def test_a_rule_under_the_name_of_a_block_updates_that_block_only():
     assert changed == ["layers.1.weight", "layers.1.bias"]
 
 
-def test_a_stream_of_samples_is_trained_on_without_knowing_its_length():
-    stream = data.Batches(lambda: zip(*SAMPLES, strict=True), batch_size=8)
+def test_a_stream_of_batches_is_trained_on_without_knowing_its_length():
+    stream = data.Batches(lambda: data.Loader(SAMPLES, 8).batches())
     history = Trainer(network(), SGD).fit(stream, epochs=2)
     assert [step.samples for step in history.steps] == [8, 8, 7, 8, 8, 7]
 

@@ -134,7 +134,7 @@ def test_fit_restores_the_mode_when_a_callback_raises():
         ended = False
 
         def on_step(self, run, step):
-            assert run.optimizer.network.training
+            assert run.optimizers["default"].network.training
             raise KeyboardInterrupt
 
         def on_end(self, run):

@@ -8,9 +8,8 @@ import torch
 
 from deliralike import data, rules
 from deliralike.errors import BatchError, DeliralikeError, SettingError
-from deliralike.training import Trainer, evaluate, predict
+from deliralike.training import Trainer, predict
 from deliralike.training.callbacks import Callback
-from deliralike.training.metrics import Evidence, metric
 from tests.training.networks import Linear
 
 RNG = np.random.default_rng(4)
@@ -261,21 +260,6 @@ def test_predictions_of_a_loader_with_an_order_of_its_own_are_refused():
         SettingError, match="order of the data: a WeightedSampler chooses"
     ):
         next(predict(network, weighted))
-
-
-def test_groups_of_intervals_want_the_order_of_the_data():
-    network = Linear.on("torch", seed=2, dtype="float64")()
-    options = {"groups": np.arange(11) // 3, "resamples": 20}
-    evidence = Evidence(metric("accuracy"))
-    evidence.add(scores_of(network), Y)
-    loader = data.Loader((X, Y), 4, shuffle=True)
-    found = evaluate(network, loader, metrics=["accuracy"], intervals=options)
-    assert (found["accuracy/low"], found["accuracy/high"]) == evidence.interval(
-        **options
-    )
-    assert evaluate(network, random_loader(True)).keys() == {"accuracy", "loss"}
-    with pytest.raises(SettingError, match="order of the data"):
-        evaluate(network, random_loader(True), intervals=options)
 
 
 # The first batch of validation data, before the first step

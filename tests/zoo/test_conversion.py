@@ -1,4 +1,4 @@
-"""Conversion with an architecture in mind: Chainer's own networks, other layouts, the check of
+"""Conversion with an architecture in mind: Chainer's files, other layouts, the check of
 outputs, the reports."""
 
 import numpy as np
@@ -15,16 +15,13 @@ from deliralike.errors import (
     UnknownName,
     WeightFileError,
 )
-from deliralike.zoo import chainer_links
 from tests.conftest import BACKENDS
 from tests.references import Later
 
 torchvision = Later("torchvision")
 
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 5, "width_per_group": 16}
-needs_chainer = pytest.mark.skipif(
-    "chainer" not in BACKENDS, reason="Chainer's own networks"
-)
+needs_chainer = pytest.mark.skipif("chainer" not in BACKENDS, reason="Chainer's files")
 
 
 @pytest.fixture
@@ -37,56 +34,8 @@ def file(tmp_path):
     return tmp_path / "x.pth"
 
 
-# Chainer's own networks
+# Chainer's files
 # -----------------------------------------------------------------------------
-
-
-@needs_chainer
-def test_chainers_own_vgg_gives_its_outputs_from_ours(tmp_path):
-    """The convolutions run in Chainer's order; the linear layers are too large to be worth more
-    than their names."""
-    backends.get("chainer")
-    import chainer
-    from chainer.links.model.vision.vgg import VGG16Layers
-
-    link = VGG16Layers(pretrained_model=None)
-    names = [name.strip("/").replace("/", ".") for name, _ in link.namedparams()]
-    network = zoo.find("vgg16").on(
-        backends.importlib.import_module("deliralike.backends.outline").BACKEND
-    )()
-    table = chainer_links.VGG.table(network.neutral_slots())
-    assert "BGR" in chainer_links.VGG.notes[0]
-    theirs = {
-        ours: name.replace(".weight", ".W").replace(".bias", ".b")
-        for ours, name in table.items()
-    }
-    assert sorted(theirs.values()) == sorted(names)
-    shapes = {
-        name.strip("/").replace("/", "."): parameter.shape
-        for name, parameter in link.namedparams()
-    }
-    assert all(
-        shapes[theirs[name]] == slot.shape
-        for name, slot in network.neutral_slots().items()
-    )
-    x = np.random.default_rng(1).standard_normal((1, 3, 32, 32)).astype(np.float32)
-    module = torchvision.models.vgg16().features.eval()
-    for ours, name in table.items():
-        if ours.startswith("features."):
-            layer, leaf = name.split(".")
-            value = getattr(link[layer], {"weight": "W", "bias": "b"}[leaf]).array
-            module.state_dict()[ours.removeprefix("features.")].copy_(
-                torch.from_numpy(value)
-            )
-    with chainer.using_config("train", False), chainer.no_backprop_mode():
-        wanted = link(x, layers=["pool5"])["pool5"].array
-    with torch.no_grad():
-        np.testing.assert_allclose(
-            module(torch.from_numpy(x)),
-            wanted,
-            rtol=1e-3,
-            atol=1e-4 * np.abs(wanted).max(),
-        )
 
 
 @needs_chainer

@@ -66,23 +66,11 @@ FIVE = (
 FIVE += ("regnet_y_400mf", "mnasnet0_5", "googlenet")
 
 
-def test_dilation_keeps_the_size_and_the_names():
-    plain, dilated = (
-        zoo.stages("mobilenet_v3_large", dilated=dilated) for dilated in (False, True)
-    )
-    assert (
-        list(plain)
-        == list(dilated)
-        == ["features.1", "features.3", "features.6", "features.12", "features.16"]
-    )
-    assert [stage.reduction[0] for stage in dilated.values()] == [2, 4, 8, 16, 16]
-
-
 def test_mobilenet_v3_shrinks_as_torchvisions(subtests):
     from torchvision.models.mobilenetv3 import MobileNetV3, _mobilenet_v3_conf
 
     names = ("mobilenet_v3_large", "mobilenet_v3_small")
-    for name, arguments in product(names, ({"width_mult": 0.75}, {"dilated": True})):
+    for name, arguments in product(names, ({"width_mult": 0.75}, {})):
         with torch.device("meta"):
             net = MobileNetV3(*_mobilenet_v3_conf(name, **arguments))
         wanted = [(key, tuple(value.shape)) for key, value in net.state_dict().items()]

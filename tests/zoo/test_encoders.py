@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-import torchvision
 from torchvision.models import resnet
 from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.models.segmentation.deeplabv3 import DeepLabHead, DeepLabV3
@@ -510,12 +509,6 @@ def short_resnet(network, head):
 TORCHVISION = {
     "fcn_resnet50": partial(short_resnet, FCN, FCNHead),
     "deeplabv3_resnet50": partial(short_resnet, DeepLabV3, DeepLabHead),
-    "lraspp_mobilenet_v3_large": partial(
-        torchvision.models.get_model,
-        weights=None,
-        weights_backbone=None,
-        name="lraspp_mobilenet_v3_large",
-    ),
 }
 
 
@@ -587,7 +580,6 @@ MULTIPLES = {
     "fpn": 32,
     "pspnet": 8,
     "deeplabv3plus": 16,
-    "linknet": 32,
     "unetplusplus": 32,
     "deeplabv3": 8,
 }

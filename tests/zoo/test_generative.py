@@ -79,12 +79,11 @@ def test_start_values_are_those_of_pytorchs_example(name, last):
 
 
 def test_the_other_settings_of_the_diffusion_network_are_diffusers():
-    settings = {"head_width": 6, "eps": 1e-5}
+    settings = {"eps": 1e-5}
     reference = unet(
         8,
         2,
         **TINY_REFERENCE,
-        attention_head_dim=6,
         norm_eps=1e-5,
     ).double()
     network = zoo.build(

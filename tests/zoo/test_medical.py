@@ -275,34 +275,6 @@ def test_index_tables_of_a_file_are_not_taken_over():
     np.testing.assert_array_equal(mended[index], state[index])
 
 
-# UNETR's own
-# -----------------------------------------------------------------------------
-
-
-def test_position_tables_are_resampled_linearly():
-    net = zoo.build(
-        "unetr", backend="torch", img_size=(48, 32), dims=2, hidden_size=12, mlp_dim=4
-    )
-    table = arrays(1, 16, 12)  # of images with 64 x 64 elements
-    came = net.adapt_weight(
-        "vit.patch_embedding.position_embeddings", table, (1, 6, 12)
-    )
-    image = torch.from_numpy(table).reshape(1, 4, 4, 12).permute(0, 3, 1, 2)
-    wanted = (
-        torch.nn.functional.interpolate(image, (3, 2), mode="bilinear")
-        .permute(0, 2, 3, 1)
-        .reshape(1, 6, 12)
-    )
-    close(came, wanted.numpy(), 1e-12)
-    assert (
-        net.adapt_weight(
-            "vit.patch_embedding.position_embeddings", arrays(1, 15, 12), (1, 6, 12)
-        )
-        is None
-    )
-    assert net.adapt_weight("vit.norm.weight", arrays(4), (12,)) is None
-
-
 # Bad input
 # -----------------------------------------------------------------------------
 

@@ -40,7 +40,6 @@ def test_outputs_gradients_and_state_are_the_references(label):
 @pytest.mark.parametrize(
     "label",
     [
-        "hiera_tiny_224",
         "efficientvit_b0",
         "sam2_hiera_tiny",
         "mednext_s",
@@ -66,7 +65,6 @@ OTHERWISE = {
         "deeplabv3_resnet50",
         "encoder_unet",
         "fpn",
-        "linknet",
     ),
     *(
         "encoder_unet of two blocks",

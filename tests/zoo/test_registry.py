@@ -241,7 +241,7 @@ def test_every_architecture_states_its_source_and_input(subtests):
 
 
 def test_the_input_shape_follows_channels_and_axes():
-    assert zoo.find("resnet18").input_shape_for(in_channels=1, dims=1) == (1, 224)
+    assert zoo.find("resnet18").inputs_for(in_channels=1, dims=1)[0].shape == (1, 224)
 
 
 def test_an_own_class_is_found_by_its_name(restored_zoo):

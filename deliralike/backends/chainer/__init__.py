@@ -18,7 +18,6 @@ from deliralike.backends.chainer import (
     arrays,
     dropout,
     iterators,
-    mixed_precision,
     native_functions,
     random,
     unstable,
@@ -26,7 +25,6 @@ from deliralike.backends.chainer import (
 from deliralike.backends.chainer.arrays import Variable, chainer
 from deliralike.backends.chainer.distributed import (
     DistributedChainerNetwork,
-    GradientAveragingChainerNetwork,
     unwrap_multi_node_optimizer,
 )
 from deliralike.backends.chainer.functional import ChainerFunctions
@@ -37,7 +35,6 @@ from deliralike.backends.chainer.network import (
     set_dtype,
 )
 from deliralike.backends.chainer.optimizer import ChainerOptimizer
-from deliralike.backends.chainer.recomputed import recomputed
 from deliralike.backends.chainer.replicas.network import (
     DataParallelChainerNetwork,
     replicated_networks,
@@ -77,9 +74,7 @@ class ChainerBackend(Backend):
         {
             "double_backward",
             "threads",
-            "mixed float16",
             "kept programs",
-            "checkpointed blocks",
         }
     )
 
@@ -183,9 +178,6 @@ class ChainerBackend(Backend):
 
     distribute = staticmethod(DistributedChainerNetwork.joined)
 
-    def gradient_averaging(self) -> type[GradientAveragingChainerNetwork]:
-        return GradientAveragingChainerNetwork
-
     neutral_layer = staticmethod(neutral_layer)
 
     def optimizer(
@@ -212,19 +204,11 @@ class ChainerBackend(Backend):
 
     evaluating = staticmethod(chainer.no_backprop_mode)
 
-    def computing_in(
-        self, precision: str, device: str | None = None
-    ) -> AbstractContextManager[Any]:
-        self.require(f"mixed {precision}")
-        return mixed_precision.computing_in(precision)
-
     def copied(self, array: Any) -> Any:
         return arrays.raw(array).copy()
 
     def all_finite(self, values: Sequence[Any]) -> bool:
         return all(map(_is_finite, values))
-
-    recomputed = staticmethod(recomputed)
 
     def cache_programs(self, folder: str | Path) -> None:
         """See `Backend`; these are CuPy's kernels, as NumPy compiles nothing."""

@@ -352,15 +352,6 @@ class ChainerFunctions(Functions):
             return super().lstm(*arguments)
         return recurrence.LSTM(super().lstm).of(*arguments)
 
-    def rnn(
-        self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh, nonlinearity="tanh"
-    ):
-        composed = partial(super().rnn, nonlinearity=nonlinearity)
-        arguments = (x, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
-        if not are_plain(*arguments) or nonlinearity not in ("tanh", "relu"):
-            return composed(*arguments)
-        return recurrence.RNN(composed, nonlinearity).of(*arguments)
-
     def gru(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
         arguments = (x, hidden, weight_ih, weight_hh, bias_ih, bias_hh)
         if not are_plain(*arguments):

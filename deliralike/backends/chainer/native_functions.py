@@ -291,13 +291,12 @@ _ROWS: Rows = {
     "swapaxes": renamed("transpose", "x axis1=dim0 axis2=dim1"),
     "squeeze": renamed("squeeze", "x axis=dim", when=along_one_axis),
     "expand_dims": renamed("expand_dims", "x axis=dim"),
-    "flip": renamed("flip", "x axis=dims", when=along_one_axis),
     "broadcast_to": _shaped("broadcast_to"),
     "pad": _pad,
     **unpartnered(
         "batch_normalization bilinear cosine_similarity crelu cumprod cumsum depth2space dropout "
-        "hard_sigmoid hinge huber_loss local_response_normalization log1p logsumexp maximum maxout "
-        "min minimum normalize prod rsqrt selu sigmoid_cross_entropy space2depth square "
+        "flip hard_sigmoid hinge huber_loss local_response_normalization log1p logsumexp maximum "
+        "maxout min minimum normalize prod rsqrt selu sigmoid_cross_entropy space2depth square "
         "squared_error swish tensordot unpooling_2d"
     ),
 }

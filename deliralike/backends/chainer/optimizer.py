@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -95,21 +95,12 @@ class ChainerOptimizer(BackwardOptimizer):
         parameters = self._owned.parameters
         return result, {name: parameters[name].grad for name in gradients}
 
-    def adds_in_backward(self):
-        """Return whether there are no replicas, whose gradients are added to the root's later."""
-        return not (self.parallelism.is_replicated or self._owned.replicated)
-
-    def unshared(self, gradient):
-        """Copy a gradient, of which Chainer may give one array to two parameters."""
-        return gradient.copy()
-
     def forward_backward(self, loss_function, backward, batch):
         """Return the result of a loss function; previous gradients are dropped first."""
         self._owned.refresh()
         network: Any = self.network
         network.cleargrads()
-        with _overflowing() if self.loss_scale else nullcontext():
-            return as_loss(loss_function).forward_backward(network, backward, *batch)
+        return as_loss(loss_function).forward_backward(network, backward, *batch)
 
     def apply(self, gradients):
         """Make one native step on these gradients."""
@@ -230,11 +221,6 @@ def _tell_of_ties(network: AbstractNetwork) -> None:
                 "up for that link, update it once for each name",
             )
             return
-
-
-def _overflowing() -> AbstractContextManager[Any]:
-    """Return a context in which NumPy does not warn of infinities: the loss scale finds them."""
-    return np.errstate(over="ignore", invalid="ignore")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -33,19 +32,6 @@ class Draws:
         """
         self.key = key
         self.generator: Any = None
-
-    def copy(self) -> Draws:
-        """Return the same numbers from here on; those on a GPU are others than without a copy."""
-        draws = Draws(self.key)
-        if isinstance(self.generator, np.random.Generator):
-            draws.generator = deepcopy(self.generator)
-        elif (
-            self.generator is not None
-        ):  # the state of CuPy's generators cannot be read
-            seed = int(self.generator.randint(2**31))
-            self.generator.seed(seed)
-            draws.generator = type(self.generator)(seed)
-        return draws
 
     def uniform(self, shape: Sequence[int], xp: Any) -> Any:
         """Return random numbers between 0 and 1."""
@@ -77,16 +63,6 @@ _current: ContextVar[Draws | None] = ContextVar(
 def drawing(draws: Draws) -> AbstractContextManager[Any]:
     """Draw from a replica's own generator for a ``with`` block."""
     return context_value(_current, draws)
-
-
-def current() -> Draws | None:
-    """Return the generator of the running replica; None outside of replicas."""
-    return _current.get()
-
-
-def follow(draws: Draws | None) -> None:
-    """Draw from a replica's generator from now on, in the context of this thread."""
-    _current.set(draws)
 
 
 def uniform(shape: Sequence[int], xp: Any) -> Any:

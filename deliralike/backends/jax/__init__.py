@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -29,9 +28,7 @@ from deliralike.backends.jax.compiled.evaluation import network_program
 from deliralike.backends.jax.distributed import (
     DistributedJaxNetwork,
     DistributedJaxOptimizer,
-    GradientAveragingJaxNetwork,
     JaxProcessGroup,
-    ShardedJaxNetwork,
     SpmdJaxNetwork,
     SpmdJaxOptimizer,
 )
@@ -147,7 +144,7 @@ class JaxBackend(Backend):
         if arrays.is_op_by_op():
             return super().program(function, network)
         if isinstance(network, DistributedJaxNetwork) and not network.training:
-            return self.program(function, network.local_network)
+            return self.program(function, network.root)
         return network_program(function, network)
 
     same_trace_only = staticmethod(native_functions.same_trace_only)
@@ -194,16 +191,10 @@ class JaxBackend(Backend):
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool,
     ) -> DistributedJaxNetwork:
         is_spmd = isinstance(processes, JaxProcessGroup) and settings.buffers == "sync"
         kind = SpmdJaxNetwork if is_spmd else DistributedJaxNetwork
-        return kind.joined(network, settings, processes, takes_whole)
-
-    shard = staticmethod(ShardedJaxNetwork.shard)
-
-    def gradient_averaging(self) -> type[GradientAveragingJaxNetwork]:
-        return GradientAveragingJaxNetwork
+        return kind.joined(network, settings, processes)
 
     def optimizer(
         self,
@@ -268,18 +259,7 @@ class JaxBackend(Backend):
     def blended(
         self, averages: Sequence[jax.Array], values: Sequence[jax.Array], weight: float
     ) -> list[jax.Array]:
-        # one program for all of some devices: a sharded network's buffers are on each process's
-        by_devices = defaultdict(list)
-        for place, average in enumerate(averages):
-            by_devices[frozenset(average.devices())].append(place)
-        blends = list(averages)
-        for places in by_devices.values():
-            chosen = [[each[place] for place in places] for each in (averages, values)]
-            for place, blend in zip(
-                places, mixed_precision.blended(*chosen, weight), strict=True
-            ):
-                blends[place] = blend
-        return blends
+        return mixed_precision.blended(list(averages), list(values), weight)
 
     def all_finite(self, values: Sequence[jax.Array]) -> bool:
         return bool(mixed_precision.all_finite(list(values)))

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from deliralike.backends.jax import unstable
 from deliralike.backends.jax.compiled.compilation_cache import compile_once
@@ -149,15 +149,13 @@ def put(value: np.ndarray, device: str | None = None) -> jax.Array:
 def put_like(value: np.ndarray, like: jax.Array) -> jax.Array:
     """Copy a host array to where `like` is, in its type.
 
-    `like` may be sharded over several devices or processes.
+    `like` may be sharded over several devices.
     """
     refuse_fork()
     value = value.astype(like.dtype)  # a copy
     if is_traced(like):  # built within `nnx.eval_shape` or `nnx.jit`
         return jax.numpy.asarray(value)
-    if like.is_fully_addressable and not like.committed:
-        return jax.device_put(value)
-    return _put_at(value, like.sharding)
+    return jax.device_put(value, like.sharding if like.committed else None)
 
 
 def copied(value: jax.Array, name: str | None = None) -> jax.Array:
@@ -166,50 +164,29 @@ def copied(value: jax.Array, name: str | None = None) -> jax.Array:
     It goes by way of the host, as JAX would compile a program for each shape.
     """
     is_key = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-    if is_key or is_traced(value) or value.weak_type or not value.is_fully_addressable:
+    if is_key or is_traced(value) or value.weak_type:
         return deepcopy(value) if name is None else value.astype(find_dtype(name))
     dtype = value.dtype if name is None else find_dtype(name)
     host = np.array(value, dtype)
-    if value.committed:
-        return _put_at(host, value.sharding)
-    return jax.device_put(host)
+    return jax.device_put(host, value.sharding if value.committed else None)
 
 
 def zeros(shape: Shape, like: jax.Array) -> jax.Array:
     """Return zeros with the type of `like`, placed as it is.
 
-    Where the shape is another one they are whole on each of its devices. ``jnp.zeros`` would
-    compile a program for each new shape.
+    ``jnp.zeros`` would compile a program for each new shape.
     """
-    value, sharding = np.zeros(shape, like.dtype), like.sharding
-    if tuple(shape) == like.shape or not isinstance(
-        sharding, jax.sharding.NamedSharding
-    ):
-        return put_like(value, like)
-    refuse_fork()
-    return _put_at(
-        value, jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
-    )
-
-
-def _put_at(value: np.ndarray, sharding: jax.sharding.Sharding) -> jax.Array:
-    if sharding.is_fully_addressable:
-        return jax.device_put(value, sharding)
-    return jax.make_array_from_callback(
-        value.shape, sharding, lambda index: value[index]
-    )
+    return put_like(np.zeros(shape, like.dtype), like)
 
 
 def numpy(array: Any) -> np.ndarray:
     """Return a NumPy array that owns its storage.
 
     NumPy has neither bfloat16, which becomes float32, nor typed keys, which become their words.
-
-    An array that is sharded over processes is gathered: all of them make this call.
     """
-    if isinstance(array, jax.Array):
-        is_key = jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
-        array = whole(jax.random.key_data(array) if is_key else array)
+    is_jax = isinstance(array, jax.Array)
+    if is_jax and jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        array = jax.random.key_data(array)
     copy = np.array(array)
     return copy.astype(np.float32) if copy.dtype == jnp.bfloat16 else copy
 
@@ -218,15 +195,9 @@ def numbers(values: Sequence[Any]) -> list[float]:
     """Return scalars as numbers, whose transfers from a GPU are begun together."""
     if jax.default_backend() != "cpu":
         for each in values:
-            if isinstance(each, jax.Array) and each.is_fully_addressable:
+            if isinstance(each, jax.Array):
                 each.copy_to_host_async()
-    return list(map(_number, values))
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, jax.Array):
-        value = whole(value)
-    return float(value)
+    return list(map(float, values))
 
 
 def host_values(value: Any) -> np.ndarray | None:
@@ -254,26 +225,6 @@ def is_floating(dtype: np.dtype) -> bool:
 def is_traced(value: Any) -> bool:
     """Whether a value stands for an array while a program is traced."""
     return isinstance(value, jax.core.Tracer)
-
-
-def whole(value: jax.Array) -> jax.Array:
-    """Return an array on one of this process's devices.
-
-    An array that is sharded over processes is gathered from all of them.
-    """
-    if value.is_fully_addressable:
-        return value
-    if value.is_fully_replicated:
-        return value.addressable_shards[0].data
-    everywhere = NamedSharding(value.sharding.mesh, PartitionSpec())
-    gathered = jax.jit(_identity, out_shardings=everywhere)(value)
-    return jax.block_until_ready(gathered).addressable_data(
-        0
-    )  # see ProcessMesh.compile
-
-
-def _identity(value: jax.Array) -> jax.Array:
-    return value
 
 
 def split(
@@ -386,9 +337,7 @@ def name_of_device(value: Any) -> str:
     """The name of the (first) device that holds an array."""
     if is_traced(value):
         return default_device()
-    if value.is_fully_addressable:
-        return name_of(_first(value.devices()))
-    return name_of(_first(value.sharding.addressable_devices))
+    return name_of(_first(value.devices()))
 
 
 def precision() -> dict[str, str]:

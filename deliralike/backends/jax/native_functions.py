@@ -28,6 +28,7 @@ from deliralike.backends.native_calls import (
     Rows,
     Table,
     along_one_axis,
+    by_numbers,
     call_of,
     elementwise,
     padding_of,
@@ -145,35 +146,12 @@ def _heads_first(x: Any) -> Any:
     return jnp.swapaxes(value_of(x), -3, -2)
 
 
-def _in_order(x: NativeArray, axes: Sequence[int]) -> NativeArray:
-    inverse = _inverse(axes)
-    return x.converted(lambda y: _permute(y, axes), lambda y: _permute(y, inverse))
-
-
-def _inverse(axes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
-
-
 # The table
 # -----------------------------------------------------------------------------
 
 
 def _gelu(x: NativeArray, approximate: bool = True) -> Neutral:
     return call_of("gelu", x=x, approximate="tanh" if approximate else "none")
-
-
-def _clip(
-    arr: NativeArray,
-    min: Any = None,
-    max: Any = None,
-    a_min: Any = None,
-    a_max: Any = None,
-) -> Neutral | None:
-    low = a_min if min is None else min
-    high = a_max if max is None else max
-    if not isinstance(low, int | float) or not isinstance(high, int | float):
-        return None
-    return call_of("clamp", x=arr, min=low, max=high)
 
 
 def _var(
@@ -239,39 +217,6 @@ def _attention(
 def _forbidding(allowed: Any, like: Any) -> Any:
     """Return minus infinity where attention is not allowed, and 0 elsewhere."""
     return jnp.where(value_of(allowed), 0.0, -jnp.inf).astype(like.dtype)
-
-
-def _convolution(
-    lhs: NativeArray,
-    rhs: NativeArray,
-    window_strides: Sequence[int],
-    padding: Any,
-    lhs_dilation: Any = None,
-    rhs_dilation: Any = None,
-    dimension_numbers: Any = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-) -> Neutral | None:
-    if batch_group_count != 1 or any(step != 1 for step in lhs_dilation or ()):
-        return None
-    orders = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers)
-    rank = lhs.ndim - 2
-    dilation = tuple(rhs_dilation or (1,) * rank)
-    sizes = [lhs.shape[axis] for axis in orders.lhs_spec[2:]]
-    kernel = [rhs.shape[axis] for axis in orders.rhs_spec[2:]]
-    widths = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
-    pads = square(padding_of(padding, sizes, widths, window_strides))
-    if pads is None:
-        return None
-    settings = {"stride": tuple(window_strides), "padding": pads, "dilation": dilation}
-    x, weight = _in_order(lhs, orders.lhs_spec), _in_order(rhs, orders.rhs_spec)
-    found = call_of("conv", x=x, weight=weight, **settings, groups=feature_group_count)
-    forth, back = orders.out_spec, _inverse(orders.out_spec)
-    return found.with_results(
-        lambda y: _permute(y, forth), lambda y, native: _permute(y, back)
-    )
 
 
 def _pool(
@@ -350,10 +295,6 @@ def _named_axes(a: NativeArray, axes: Any = None) -> Neutral:
     return _transposed(a, axes)
 
 
-def _broadcast_to(array: NativeArray, shape: Any) -> Neutral:
-    return call_of("broadcast_to", x=array, shape=tuple(shape))
-
-
 _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate"}
 
 
@@ -381,14 +322,6 @@ def _reduction(name: str) -> Row:
     return renamed(name, "a=x axis=dim dtype= out= keepdims=keepdim")
 
 
-def _rolls(shift: Any, axis: Any, **others: Any) -> bool:
-    return axis is not None and isinstance(shift, int | tuple | list)
-
-
-def _takes_places(indices: Any, axis: Any = None, **others: Any) -> bool:
-    return isinstance(indices, NativeArray) and isinstance(axis, int)
-
-
 _MATMUL = renamed(
     "matmul", "a=x b=y precision=", when=lambda a, b, **_: min(a.ndim, b.ndim) > 1
 )
@@ -400,7 +333,7 @@ _CONCATENATE = renamed("concatenate", "arrays axis=dim dtype=")
 _RAVEL = renamed("reshape", "a=x", shape=(-1,))
 _SQUEEZE = renamed("squeeze", "a=x axis=dim", when=along_one_axis)
 _SWAPAXES = renamed("transpose", "a=x axis1=dim0 axis2=dim1")
-_TAKE = renamed("take", "a=x indices=index axis=dim out= mode=", when=_takes_places)
+_CLIP = renamed("clamp", "arr=x min max", when=by_numbers)
 _ERF = renamed("erf", "x")
 _SOFTMAXES: Rows = {
     "softmax": _along("softmax"),
@@ -432,7 +365,7 @@ _NUMPY: Rows = {
     **_REDUCTIONS,
     "absolute": renamed("abs", "x"),
     "amax": _MAX,
-    "clip": _clip,
+    "clip": _CLIP,
     "where": renamed("where", "condition x y"),
     "matmul": _MATMUL,
     "dot": _DOT,
@@ -447,13 +380,10 @@ _NUMPY: Rows = {
     "swapaxes": _SWAPAXES,
     "squeeze": _SQUEEZE,
     "expand_dims": renamed("expand_dims", "a=x axis=dim", when=along_one_axis),
-    "flip": renamed("flip", "m=x axis=dims", when=along_one_axis),
-    "roll": renamed("roll", "a=x shift=shifts axis=dims", when=_rolls),
-    "broadcast_to": _broadcast_to,
+    "broadcast_to": renamed("broadcast_to", "array=x shape"),
     "pad": _pad,
-    "take": _TAKE,
     **unpartnered(
-        "amin log1p logaddexp maximum minimum outer square tensordot tril triu vdot"
+        "amin flip log1p logaddexp maximum minimum outer roll square take tensordot tril triu vdot"
     ),
 }
 _POOLS: Rows = {
@@ -465,8 +395,12 @@ _ROWS: tuple[tuple[Any, Rows], ...] = (
     (jnp, _NUMPY),
     (jnp.linalg, unpartnered("norm")),
     (lax, {"erf": _ERF, "stop_gradient": renamed("stop_gradient", "x")}),
-    (lax, {"conv_general_dilated": _convolution}),
-    (lax, unpartnered("conv conv_transpose dot_general reduce_window rsqrt top_k")),
+    (
+        lax,
+        unpartnered(
+            "conv conv_general_dilated conv_transpose dot_general reduce_window rsqrt top_k"
+        ),
+    ),
     (jax.scipy.special, {"erf": _ERF, "logsumexp": None}),
     (jax.image, {"resize": _resize}),
     (jax.nn, _ACTIVATIONS),
@@ -475,13 +409,12 @@ _ROWS: tuple[tuple[Any, Rows], ...] = (
 )
 _METHODS: Rows = {
     **_REDUCTIONS,
-    "clip": _clip,
+    "clip": _CLIP,
     "flatten": _RAVEL,
     "ravel": _RAVEL,
     "reshape": _reshape,
     "squeeze": _SQUEEZE,
     "swapaxes": _SWAPAXES,
-    "take": _TAKE,
     "transpose": _transposed,
     "__matmul__": _MATMUL,
 }

@@ -1,4 +1,4 @@
-"""The engine of JAX's own runtime, which ``deliralike launch``, srun and mpiexec start."""
+"""The engine of JAX's own runtime, which ``deliralike launch`` and srun start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from deliralike.backends.processes.environment import (
     number,
     port_of_slurm_step,
 )
-from deliralike.backends.processes.mpiexec import rank_by_mpi
 from deliralike.errors import ProcessError
 from deliralike.parallel.processes.group import ProcessGroup, RankInfo
 
@@ -48,7 +47,7 @@ class JaxRuntime(Engine):
         """
         if in_slurm_step():
             os.environ.setdefault("JAX_COORDINATOR_PORT", str(port_of_slurm_step()))
-        return get("jax").join(timeout, _rank_by_spawn() or rank_by_mpi(timeout))
+        return get("jax").join(timeout, _rank_by_spawn())
 
 
 def _rank_by_spawn() -> RankInfo | None:

@@ -22,10 +22,10 @@ def join(engine: str | None = None, timeout: float | None = None) -> ProcessGrou
         engine: What moves the bytes: ``"torch"`` for torch.distributed (gloo), which torchrun and
             Slurm's srun start; ``"mpi"``, which mpiexec and ``srun --mpi=pmix`` start;
             ``"chainermn"``, started likewise, by which ChainerMN may add the gradients of Chainer's
-            networks; ``"jax"`` for JAX's own runtime, which ``deliralike launch``, srun and mpiexec
-            start; or another that is registered. None takes the engine from their environment
-            variables, which is never ChainerMN, nor JAX's runtime under srun or mpiexec. Without
-            such variables it takes the processes that the program has connected itself, by
+            networks; ``"jax"`` for JAX's own runtime, which ``deliralike launch`` and srun start;
+            or another that is registered. None takes the engine from their environment variables,
+            which is never ChainerMN, nor JAX's runtime under srun. Without such variables it takes
+            the processes that the program has connected itself, by
             ``torch.distributed.init_process_group`` or ``jax.distributed.initialize``.
         timeout: Seconds after which a process that others wait for is given up, at the start and
             in every later exchange. None takes the value of ``deliralike launch --timeout``, or

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,14 +14,9 @@ from typing import Any, ClassVar
 
 from deliralike.backends import get
 from deliralike.backends.processes.engine import Engine, Launch
-from deliralike.backends.processes.environment import (
-    THIS_MACHINE,
-    free_port,
-    in_slurm_step,
-    number,
-)
+from deliralike.backends.processes.environment import in_slurm_step, number
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import ProcessGroup, RankInfo
+from deliralike.parallel.processes.group import ProcessGroup
 
 _SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _STDERR = 2
@@ -95,23 +89,6 @@ class ChainerMNEngine(MPIEngine):
         """See `Engine.join`."""
         _wait_for_mpi_to_start(timeout)
         return get("chainer").join(timeout)
-
-
-def rank_by_mpi(timeout: float) -> RankInfo | None:
-    """Return the rank that mpiexec gave to this process; MPI tells the first one's address to all.
-
-    It is None where mpiexec has not started the process, or mpi4py is missing.
-    """
-    if not _is_of_mpiexec() or importlib.util.find_spec("mpi4py") is None:
-        return None
-    processes = _wait_for_mpi_to_start(timeout).MPIProcessGroup(timeout=timeout)
-    addresses = processes.all_gather_object(
-        "the host, and a port of it that is free", (socket.gethostname(), free_port())
-    )
-    host, port = addresses[0]
-    if all(other == host for other, _ in addresses):
-        host = THIS_MACHINE
-    return RankInfo(processes.rank, processes.count, f"{host}:{port}")
 
 
 def _wait_for_mpi_to_start(timeout: float) -> Any:

@@ -5,7 +5,7 @@ Sums, exponentials and losses of `nn` are computed in float32, on CPUs too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
@@ -13,12 +13,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from deliralike import nest
 from deliralike.backends.torch import arrays
 from deliralike.backends.torch.functional import TorchFunctions
 from deliralike.context import context_value
 from deliralike.nn.arguments import EXACT, autocast
-from deliralike.nn.geometry import per_axis
 
 _HALF_TYPES = (torch.bfloat16, torch.float16)
 _is_guarded: ContextVar[bool] = ContextVar("deliralike_torch_guarded", default=False)
@@ -64,70 +62,40 @@ class _Float32WhereShortIsWrong(TorchFunctionMode):
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is torch.lstm and self._shortens(args[0], torch.float16):
-            args = nest.map_where(_is_short, torch.Tensor.float, args)
-            with torch.autocast("cpu", enabled=False):
-                result = func(*args, **kwargs)
+        if _WRONG_ON_CPUS.get(func) != self.dtype:
+            return func(*args, **kwargs)
+        x = args[0] if args else kwargs["input"]
+        if not x.is_cpu or x.dtype not in (torch.float32, *_HALF_TYPES):
+            return func(*args, **kwargs)
+        wide_args = [_widened(value) for value in args]
+        wide_kwargs = {name: _widened(value) for name, value in kwargs.items()}
+        with torch.autocast("cpu", enabled=False):
+            result = func(*wide_args, **wide_kwargs)
+        if isinstance(result, tuple):
             return tuple(tensor.to(self.dtype) for tensor in result)
-        if func in _CONVOLUTIONS:
-            given = dict(zip(_CONVOLUTIONS[func], args, strict=False)) | kwargs
-            both = (given["input"], given["weight"])
-            is_short = all(self._shortens(each, torch.bfloat16) for each in both)
-            if is_short and _may_be_wrong(given, func in _TRANSPOSED):
-                for name in ("input", "weight", "bias"):
-                    if given.get(name) is not None:
-                        given[name] = given[name].float()
-                with torch.autocast("cpu", enabled=False):
-                    return func(**given).to(self.dtype)
-        return func(*args, **kwargs)
-
-    def _shortens(self, x: torch.Tensor, dtype: torch.dtype) -> bool:
-        """Return whether this is the type in force, and an array on a CPU is cast to it."""
-        is_cast = x.dtype == torch.float32 or x.dtype in _HALF_TYPES
-        return self.dtype == dtype and x.is_cpu and is_cast
+        return result.to(self.dtype)
 
 
-def _may_be_wrong(given: Mapping[str, Any], is_transposed: bool) -> bool:
-    """Return whether oneDNN may compute a convolution wrongly in bfloat16."""
-    x, weight = given["input"], given["weight"]
-    axes = weight.dim() - 2
-    groups = given.get("groups", 1)
-    channels, outputs = x.shape[-axes - 1], weight.shape[0]
-    if is_transposed:
-        outputs = weight.shape[1] * groups
-    if 1 < groups == channels < outputs:
-        return True
-    dilation = per_axis(given.get("dilation", 1), axes, "dilation")
-    stride = per_axis(given.get("stride", 1), axes, "stride")
-    padding = given.get("padding", 0)
-    is_named = isinstance(padding, str)
-    pads = per_axis(0 if is_named else padding, axes, "padding")
-    for size, width, gap, step, pad in zip(
-        x.shape[-axes:], weight.shape[2:], dilation, stride, pads, strict=True
-    ):
-        reach = gap * (width - 1)
-        padded = reach if is_named else 2 * pad
-        if reach + padded + step > size:
-            return True
-    return False
+def _widened(value: Any) -> Any:
+    """Return short tensors in float32, in lists and tuples too; anything else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)([_widened(each) for each in value])
+    if isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES:
+        return value.float()
+    return value
 
 
-def _is_short(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype in _HALF_TYPES
-
-
-_TRANSPOSED = (
+_CONVOLUTIONS = (
+    torch.conv1d,
+    torch.conv2d,
+    torch.conv3d,
     torch.conv_transpose1d,
     torch.conv_transpose2d,
     torch.conv_transpose3d,
 )
-_FIRST = ("input", "weight", "bias", "stride", "padding")
-# the arguments of each convolution, in their order
-_CONVOLUTIONS = {
-    torch.conv1d: (*_FIRST, "dilation", "groups"),
-    torch.conv2d: (*_FIRST, "dilation", "groups"),
-    torch.conv3d: (*_FIRST, "dilation", "groups"),
-    **dict.fromkeys(_TRANSPOSED, (*_FIRST, "output_padding", "groups", "dilation")),
+_WRONG_ON_CPUS = {
+    torch.lstm: torch.float16,
+    **dict.fromkeys(_CONVOLUTIONS, torch.bfloat16),
 }
 
 

@@ -19,6 +19,7 @@ from deliralike.backends.native_calls import (
     Row,
     Rows,
     Table,
+    by_numbers,
     call_of,
     elementwise,
     product_of,
@@ -158,12 +159,6 @@ def _is_open() -> bool:
 # -----------------------------------------------------------------------------
 
 
-def _clamp(input: NativeArray, min: Any = None, max: Any = None) -> Neutral | None:
-    if not isinstance(min, int | float) or not isinstance(max, int | float):
-        return None
-    return call_of("clamp", x=input, min=min, max=max)
-
-
 def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
     if isinstance(dim, NativeArray):
         return None  # the larger of two arrays
@@ -171,13 +166,6 @@ def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
     return neutral.with_results(
         lambda pair: pair[0], lambda y, pair: type(pair)((y, pair[1]))
     )
-
-
-def _amax(input: NativeArray, dim: Any, keepdim: bool = False) -> Neutral | None:
-    dims = (dim,) if isinstance(dim, int) else tuple(dim)
-    if len(dims) == 1:
-        return call_of("max_along", x=input, dim=dims[0], keepdim=keepdim)
-    return None
 
 
 def _var(
@@ -281,15 +269,6 @@ def _reshape(input: NativeArray, *shape: Any) -> Neutral | None:
 
 def _permute(input: NativeArray, *dims: Any) -> Neutral:
     return call_of("permute", x=input, dims=unpacked(dims))
-
-
-def _squeeze(input: NativeArray, dim: int) -> Neutral | None:
-    return call_of("squeeze", x=input, dim=dim) if input.shape[dim] == 1 else None
-
-
-def _flip(input: NativeArray, *dims: Any) -> Neutral | None:
-    axes = unpacked(dims)
-    return call_of("flip", x=input, dims=axes[0]) if len(axes) == 1 else None
 
 
 def _plain(value: Any) -> Any:
@@ -428,13 +407,18 @@ _TORCH: Rows = {
     **_along("softmax", "log_softmax"),
     **{name: _F[name] for name in _F if name[-1] == "d" and name[-2] in "123"},
     **{name: _F[name] for name in ("prelu", "group_norm", "pixel_shuffle")},
-    "clamp": _clamp,
-    "clip": _clamp,
+    **dict.fromkeys(
+        ("clamp", "clip"), renamed("clamp", "input=x min max", when=by_numbers)
+    ),
     "where": renamed("where", "condition input=x other=y"),
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "max": _max,
-    "amax": _amax,
+    "amax": renamed(
+        "max_along",
+        "input=x dim keepdim",
+        when=lambda dim, **_: isinstance(dim, int),
+    ),
     "var": _var,
     **dict.fromkeys(("matmul", "bmm", "mm"), _MATMUL),
     "einsum": _einsum,
@@ -447,15 +431,10 @@ _TORCH: Rows = {
     "view": _reshape,
     "permute": _permute,
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _TRANSPOSE),
-    "squeeze": _squeeze,
-    "unsqueeze": renamed("expand_dims", "input=x dim"),
-    "flip": _flip,
-    "roll": renamed(
-        "roll",
-        "input=x shifts dims",
-        when=lambda dims, **_: dims is not None,
-        convert=_plain,
+    "squeeze": renamed(
+        "squeeze", "input=x dim", when=lambda input, dim: input.shape[dim] == 1
     ),
+    "unsqueeze": renamed("expand_dims", "input=x dim"),
     "gather": renamed("take_along", "input=x dim index"),
     "index_select": renamed("take", "input=x dim index"),
     "detach": renamed("stop_gradient", "input=x"),
@@ -463,8 +442,8 @@ _TORCH: Rows = {
 _METHODS: Rows = {"where": renamed("where", "input=x condition other=y")}
 
 _UNPARTNERED = unpartnered(
-    "addmm baddbmm cumprod cumsum dot log1p logsumexp maximum min minimum norm outer prod rsqrt "
-    "sort square std tensordot topk tril triu"
+    "addmm baddbmm cumprod cumsum dot flip log1p logsumexp maximum min minimum norm outer prod "
+    "roll rsqrt sort square std tensordot topk tril triu"
 )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.torch import arrays, unstable
+from deliralike.backends.torch import arrays
 from deliralike.backends.torch.network import first_tensor
 from deliralike.backends.torch.update_rules import GroupRates
 from deliralike.network.base import AbstractNetwork
@@ -47,23 +47,6 @@ class TorchOptimizer(BackwardOptimizer):
         """Return the parameters in the parameter groups."""
         groups = self.native.param_groups
         return chain.from_iterable(group["params"] for group in groups)
-
-    def adds_in_backward(self):
-        """Return whether no hook takes gradients once they have been accumulated.
-
-        Such a hook is to see those of each batch.
-        """
-        parameters = self._owned.parameters.values()
-        return not any(map(unstable.has_accumulation_hooks, parameters))
-
-    def leaves(self):
-        """Return the parameters by name of each replica, the root's first."""
-        parameters = self._owned.parameters
-        return [parameters, *self.parallelism.replica_leaves(parameters)]
-
-    def unshared(self, gradient):
-        """Copy a gradient on a GPU, where a CUDA graph writes over its own at the next step."""
-        return gradient.clone() if gradient.is_cuda else gradient
 
     def forward_backward(self, loss_function, backward, batch):
         """Return the result of a loss function; previous gradients are dropped first."""

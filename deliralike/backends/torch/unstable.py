@@ -50,14 +50,6 @@ def has_gradient_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
-def has_accumulation_hooks(tensor: torch.Tensor) -> bool:
-    """Return whether there are hooks on the accumulated gradient of a tensor.
-
-    Without it they see the gradient of the whole window once, instead of each batch's.
-    """
-    return bool(tensor._post_accumulate_grad_hooks)
-
-
 def saved_tensors_hooks() -> Any:
     """Return this thread's hooks on tensors that are saved for backward; None for none.
 

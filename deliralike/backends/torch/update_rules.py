@@ -119,30 +119,6 @@ class Muon(NeutralOptimizer):
     kind = rules.Muon
 
 
-class NAdam(NeutralOptimizer):
-    """`deliralike.optim.rules.NAdam` as a ``torch.optim.Optimizer``.
-
-    PyTorch's own keeps the product of its momenta in single precision.
-    """
-
-    kind = rules.NAdam
-
-
-class Rprop(NeutralOptimizer):
-    """`deliralike.optim.rules.Rprop` as a ``torch.optim.Optimizer``; PyTorch's has no decay."""
-
-    kind = rules.Rprop
-
-
-class ASGD(NeutralOptimizer):
-    """`deliralike.optim.rules.ASGD` as a ``torch.optim.Optimizer``.
-
-    PyTorch's own keeps its rate in single precision.
-    """
-
-    kind = rules.ASGD
-
-
 _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.SGD: SGD,
     rules.Adam: torch.optim.Adam,
@@ -154,10 +130,6 @@ _KINDS: dict[type[rules.Rule], type[torch.optim.Optimizer]] = {
     rules.Lion: Lion,
     rules.LAMB: LAMB,
     rules.RAdam: torch.optim.RAdam,
-    rules.NAdam: NAdam,
-    rules.Adamax: torch.optim.Adamax,
-    rules.Rprop: Rprop,
-    rules.ASGD: ASGD,
     rules.Adafactor: torch.optim.Adafactor,
     rules.Muon: Muon,
 }

@@ -25,7 +25,6 @@ from deliralike.conformance.findings import (
     like_float32,
 )
 from deliralike.conformance.levels import semantics
-from deliralike.conformance.locate.aliasing import of_aliasing
 from deliralike.conformance.locate.drops import of_drops
 from deliralike.conformance.locate.place import Place
 from deliralike.conformance.locate.search import localise
@@ -47,12 +46,6 @@ def level(running: Running) -> Level:
     Where the candidate raises an error, that is the finding, and beside it stand only places whose
     cause is known: what a layer does alone may be what another one does not take.
     """
-    nothing: list[Finding] = []
-    aliased = running.attempt("Writing in place", lambda: of_aliasing(running), nothing)
-    if aliased:
-        size = max(finding.difference for finding in aliased)
-        notes = tuple(running.attempt.notes)
-        return Level("L3", TITLE, FAILED, size, tuple(aliased), notes)
     drops = [] if running.raises else list(of_drops(running))
     running.masks.off = running.raises  # its calls of dropout have no counterparts
     findings: dict[tuple[str, str, str], Finding] = {}

@@ -1,7 +1,7 @@
 """Reports of a proof: as text, JSON, and a page of HTML.
 
-All of them show what the proof's levels hold. These of a level's figures have a form of their own
-in them, the others stand in the JSON only:
+All of them show what the proof's levels hold. A level's figures stand in the JSON, and
+``by_layer`` in the page of HTML, too:
 
 - ``by_layer``: a list in the order of depth of ``{"path", "kind", "train", "eval", "forced"}``:
   relative differences of what each layer gave in either mode, and alone at equal inputs

@@ -57,7 +57,6 @@ EXPLAINED = {
     "L7": "A single sample and another size of input, in evaluation.",
 }
 RESULTS = ("level", "what", "result", "difference", "remark")
-_DIFFERENCES = ("of", "largest difference")
 _LAYERS = ("layer", "train", "eval", "alone, at equal inputs", "result")
 
 _LONG = 60  # characters of a remark that are not said twice
@@ -96,7 +95,8 @@ def sections(proof: ProofData, whole: bool = False) -> list[Section]:
     ]
     if whole:
         for level in proof.levels:
-            parts += _figures(proof, level)
+            title = f"Differences by layer, {level.name}"
+            parts.append(Section(title, _layers(proof, level), _LAYERS))
         parts.append(Section("What the levels compare", list(EXPLAINED.items())))
     parts.append(Section("Notes", _lines(_notes(proof))))
     parts.append(Section("Names", _lines(filter(None, [proof.match]))))
@@ -113,16 +113,6 @@ def matrix(proofs: ProofsData[Any]) -> Section:
         worst = number(semantics.worst if semantics else None)
         rows.append((title, *signs, worst, proof.word))
     return Section("", rows, ("", *LEVELS, "agree to", "verdict"))
-
-
-def _figures(proof: ProofData, level: Level) -> list[Section]:
-    """The tables of a level's numbers."""
-    return [
-        Section(f"Differences by layer, {level.name}", _layers(proof, level), _LAYERS),
-        Section(
-            f"Largest differences, {level.name}", _differences(level), _DIFFERENCES
-        ),
-    ]
 
 
 def _lines(texts: Iterable[str]) -> list[tuple[str]]:
@@ -228,7 +218,7 @@ def _notes(proof: ProofData) -> list[str]:
     if unnamed:
         some = listed(unnamed, _NAMED)
         null = [f"Gradients that are zero but for rounding, not compared: {some}."]
-    return [_line(note) for note in [*proof.notes, *by_level, *null]]
+    return [_line(note) for note in [*by_level, *null]]
 
 
 def _others(proof: ProofData) -> list[str]:
@@ -255,12 +245,6 @@ def _layers(proof: ProofData, level: Level) -> list[tuple[str, ...]]:
             name += f" ({row['kind']})"
         rows.append((name, *map(number, values), _judged(max(values, key=_rank))))
     return rows
-
-
-def _differences(level: Level) -> list[tuple[str, str]]:
-    """A row for each thing that a level tells apart."""
-    values = level.figures.get("differences", {})
-    return [(name, number(value)) for name, value in values.items()]
 
 
 def _line(message: str) -> str:

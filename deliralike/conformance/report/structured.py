@@ -8,7 +8,7 @@ A proof is a mapping with
 - ``reference``, ``candidate`` and ``match``: texts;
 - ``precision``, ``versions`` and ``batch``: mappings of texts; that of ``precision`` has one for
   each side;
-- ``notes``, ``seconds`` and ``date``: a list of texts; a number; a day, ``"2026-11-25"``;
+- ``seconds`` and ``date``: a number; a day, ``"2026-11-25"``;
 - ``levels``: a list of mappings with ``name``, ``title``, ``status``, ``worst``, ``notes``,
   ``figures`` and ``findings``.
 

@@ -75,10 +75,6 @@ _RULES: dict[str, dict[str, Any]] = {
     "lamb": {"weight_decay": 0.1},
     "radam": {"betas": (0.9, 0.9)},
     "radam with weight decay": {"weight_decay": 0.1},
-    "nadam": {"momentum_decay": 0.3, "weight_decay": 0.1},
-    "adamax": {"weight_decay": 0.1},
-    "rprop": {},
-    "asgd": {"lambd": 0.3, "t0": 2.0},
     "adafactor": {"weight_decay": 0.1},
     "muon": {},
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -26,8 +26,12 @@ from deliralike.parallel.averaging.daso import (
     merged,
     next_epoch,
 )
-from deliralike.parallel.processes.gradient_sums import start_equal, sum_gradients
-from deliralike.parallel.processes.messages import cut
+from deliralike.parallel.processes.async_all_reduce import AsyncAllReduce
+from deliralike.parallel.processes.gradient_sums import (
+    start_equal,
+    sum_gradients,
+    trained_slots,
+)
 from deliralike.parallel.processes.topology import Nodes
 
 WIRES = ("bfloat16", "float16", "float32")
@@ -41,23 +45,21 @@ class _Message:
 
     Attributes:
         finite: Whether the numbers that this process has sent are finite.
-        pieces: For each type of array, the functions that wait for its sums.
-        sums: One array for each type, once they have come; a checkpoint may want them before the
+        pending: For each type of array, the sums in flight.
+        sums: The sum of each array, once they have come; a checkpoint may want them before the
             merge.
     """
 
     finite: bool
-    pieces: Sequence[Sequence[Callable[[], Sequence[np.ndarray]]]] = ()
-    sums: Sequence[np.ndarray] | None = None
+    pending: Sequence[AsyncAllReduce] = ()
+    sums: list[np.ndarray] | None = None
 
-    def wait(self) -> Sequence[np.ndarray]:
-        """Return the sums, one array for each type."""
+    def wait(self) -> list[np.ndarray]:
+        """Return the sums, one for each array."""
         if self.sums is None:
-            sums = []
-            for pieces in self.pieces:
-                parts = [part for wait in pieces for part in wait()]
-                sums.append(np.concatenate(parts))
-            self.sums = sums
+            self.sums = []
+            for of_type in self.pending:
+                self.sums += of_type.wait()
         return self.sums
 
 
@@ -84,13 +86,11 @@ class AsynchronousAverages:
         plan: Plan,
         batches: int | None = None,
         *,
-        chunk: int | None = None,
         wire: str | None = None,
     ) -> None:
         """Start with the weights and buffers of the first process in all.
 
         Args:
-            chunk: The most numbers of one message between nodes; all of one type when None.
             wire: The type in which parameters are sent between nodes: ``"bfloat16"``,
                 ``"float16"``, ``"float32"``; their own when None.
 
@@ -103,7 +103,6 @@ class AsynchronousAverages:
         self.nodes = nodes
         self.plan = plan
         self.batches = batches
-        self.chunk = chunk
         self.wire = wire
         self._under_way: dict[Sent, _Message] = {}
         self._uncounted = 0  # whether `batches` is one short
@@ -233,31 +232,27 @@ class AsynchronousAverages:
         """Start the sum over nodes, in the members whose turn it is."""
         if not self._takes_part(sent):
             return
-        flats = _flats(self._values())
-        pieces = [self._begin_sum(sent, flat) for flat in flats]
-        self._under_way[sent] = _Message(_all_finite(flats), pieces)
+        arrays = [array for _, array in self._values()]
+        pending = []
+        for _, of_type in groupby(arrays, _type_of):
+            pending.append(self._begin_sum(sent, list(of_type)))
+        self._under_way[sent] = _Message(_all_finite(arrays), pending)
 
-    def _begin_sum(
-        self, sent: Sent, flat: np.ndarray
-    ) -> list[Callable[[], Sequence[np.ndarray]]]:
-        """Start the sum of one array in chunks; return the functions that wait for them."""
-        size = self.chunk or flat.size
+    def _begin_sum(self, sent: Sent, arrays: list[np.ndarray]) -> AsyncAllReduce:
+        """Start the sums of arrays of one type, in one message."""
+        dtype = arrays[0].dtype
         wire = None  # the type to which the engine converts, which NumPy lacks
         if self.wire in _NUMPY_TYPES:
             wire = self.wire
-        if self.wire is not None and flat.dtype.kind == "f":
-            flat = flat.astype(_NUMPY_TYPES.get(self.wire, self.wire))
-        topic = f"parameters after batch {sent.batch} of epoch {self.state.epoch}, part"
-        waits: list[Callable[[], Sequence[np.ndarray]]] = []
-        for number, start in enumerate(range(0, flat.size, size)):
-            pending = self.nodes.peers.begin_all_reduce(
-                f"{topic} {number}",
-                [flat[start : start + size]],
-                wire=wire,
-                at_once=not sent.wait,
-            )
-            waits.append(pending.wait)
-        return waits
+        if self.wire is not None and dtype.kind == "f":
+            short = _NUMPY_TYPES.get(self.wire, self.wire)
+            arrays = [array.astype(short) for array in arrays]
+        return self.nodes.peers.begin_all_reduce(
+            f"parameters of {dtype} after batch {sent.batch} of epoch {self.state.epoch}",
+            arrays,
+            wire=wire,
+            at_once=not sent.wait,
+        )
 
     def _takes_part(self, sent: Sent) -> bool:
         """Return whether this process sends.
@@ -273,20 +268,19 @@ class AsynchronousAverages:
             ProcessError: A sum is not finite.
         """
         values = self._values()
-        flats = _flats(values)
+        arrays = [array for _, array in values]
         not_finite = ""
         if self._takes_part(sent):
             sums, not_finite = self._wait_for(sent)
             if not not_finite:
-                flats = self._merged(sent, flats, sums)
+                arrays = self._merged(sent, arrays, sums)
         topic = f"what was sent after batch {sent.batch} of epoch {self.state.epoch}"
         not_finite = self.nodes.node.all_gather_object(topic, not_finite)[sent.member]
         if not_finite:
             raise ProcessError(f"{topic}: not finite in {not_finite}")
-        _write(
-            values,
-            [self.nodes.node.broadcast_flat(flat, sent.member) for flat in flats],
-        )
+        results = self.nodes.node.broadcast(arrays, sent.member)
+        for (slot, _), result in zip(values, results, strict=True):
+            slot.write(result)
 
     def _wait_for(self, sent: Sent) -> tuple[Sequence[np.ndarray], str]:
         """Return the sums of a message, and the processes whose numbers are not finite."""
@@ -306,15 +300,15 @@ class AsynchronousAverages:
         return sums, ", ".join(names)
 
     def _merged(
-        self, sent: Sent, flats: Sequence[np.ndarray], sums: Sequence[np.ndarray]
+        self, sent: Sent, arrays: Sequence[np.ndarray], sums: Sequence[np.ndarray]
     ) -> list[np.ndarray]:
         waited = (
             self.state.batch - 1 - sent.batch
         )  # the state is that of the next batch
         results = []
-        for flat, total in zip(flats, sums, strict=True):
-            total = total.astype(flat.dtype, copy=False)
-            results.append(merged(flat, total, self.nodes.count, waited))
+        for array, total in zip(arrays, sums, strict=True):
+            total = total.astype(array.dtype, copy=False)
+            results.append(merged(array, total, self.nodes.count, waited))
         return results
 
     def _values(self) -> list[Value]:
@@ -326,7 +320,7 @@ class AsynchronousAverages:
             array = slot.read()
             if array.dtype.kind in "fc":
                 values.append((slot, array))
-        return sorted(values, key=_type_of)
+        return sorted(values, key=lambda value: _type_of(value[1]))
 
     # Checkpoints
     # ------------------------------------------------------------
@@ -376,33 +370,9 @@ class AsynchronousAverages:
         return [self.nodes.processes.rank, self.nodes.count, self.nodes.members]
 
 
-def trained_slots(network: AbstractNetwork) -> dict[str, Slot]:
-    """Return the slots of the trainable parameters by name, a tied parameter once."""
-    slots = each_once(network.neutral_slots())
-    return {name: slot for name, slot in slots.items() if slot.trainable}
+def _all_finite(arrays: Sequence[np.ndarray]) -> bool:
+    return all(np.isfinite(array).all() for array in arrays)
 
 
-def _all_finite(flats: Sequence[np.ndarray]) -> bool:
-    return all(np.isfinite(flat).all() for flat in flats)
-
-
-def _type_of(value: Value) -> str:
-    return value[1].dtype.str
-
-
-def _flats(values: Sequence[Value]) -> list[np.ndarray]:
-    """Return all numbers that are sent, one array for each type."""
-    flats = []
-    for _, of_type in groupby(values, _type_of):
-        flats.append(np.concatenate([array.ravel() for _, array in of_type]))
-    return flats
-
-
-def _write(values: Sequence[Value], flats: Sequence[np.ndarray]) -> None:
-    """Write the numbers of `_flats` into the slots."""
-    for (_, of_type), flat in zip(groupby(values, _type_of), flats, strict=True):
-        slots, arrays = zip(*of_type, strict=True)
-        for slot, part in zip(
-            slots, cut(flat, [array.shape for array in arrays]), strict=True
-        ):
-            slot.write(part)
+def _type_of(array: np.ndarray) -> str:
+    return array.dtype.str

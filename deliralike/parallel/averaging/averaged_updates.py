@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-
-from deliralike.errors import ProcessError, SettingError
+from deliralike.errors import SettingError
 from deliralike.network.core import unreplicated
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.asynchronous import AsynchronousAverages
 from deliralike.parallel.averaging.daso import Plan
-from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
+from deliralike.parallel.processes.group import SingleProcess
 from deliralike.parallel.processes.topology import Nodes
 
 
@@ -52,7 +50,7 @@ class AveragedUpdates(AsynchronousAverages):
 
         Args:
             batches: How many updates an epoch has, the same in all processes.
-            keywords: ``chunk``, ``wire``; see `AsynchronousAverages`.
+            keywords: ``wire``; see `AsynchronousAverages`.
         """
         self._optimized = optimizer.network
         super().__init__(
@@ -62,18 +60,9 @@ class AveragedUpdates(AsynchronousAverages):
         self.prepare()
 
     def prepare(self) -> None:
-        """Set which processes share the coming batch: the node, this one alone, or none.
-
-        After the last batch of an epoch it is none.
-        """
-        self._optimized.parallelism.train_over(self._group_of_batch())
-
-    def _group_of_batch(self) -> ProcessGroup:
-        if self.state.batch == self.batches:
-            return _EndedEpoch(self.nodes.node)
-        if self.within:
-            return self.nodes.node
-        return SingleProcess()
+        """Set which processes share the coming batch: the node, or this one alone."""
+        group = self.nodes.node if self.within else SingleProcess()
+        self._optimized.parallelism.train_over(group)
 
 
 class _AverageAfterUpdate:
@@ -92,32 +81,3 @@ class _AverageAfterUpdate:
             )
         self.averages.before_update()
         self.averages.after_update()
-
-
-class _EndedEpoch(ProcessGroup):
-    """The processes of a node after an epoch, which must be ended before the next batch."""
-
-    def __init__(self, node: ProcessGroup) -> None:
-        super().__init__(node.rank, node.count)
-
-    def all_gather_bytes(self, message: bytes) -> NoReturn:
-        """Refuse every message.
-
-        Raises:
-            ProcessError: The epoch was not ended.
-        """
-        raise ProcessError(
-            f"{self}: all batches of the epoch were made: call end_epoch(loss) before the next "
-            "one, with the same number of batches in every process"
-        )
-
-    def all_reduce_flat(self, flat: np.ndarray) -> np.ndarray:
-        """Refuse every sum, as `all_gather_bytes` does."""
-        return self.all_gather_bytes(b"")
-
-    def new_group(self, ranks: tuple[int, ...]) -> ProcessGroup:
-        """Return this group."""
-        return self
-
-    def failed(self, why: str) -> None:
-        """Do nothing: the node's own group reports failures."""

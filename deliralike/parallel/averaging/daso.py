@@ -36,6 +36,7 @@ class Pace:
 
 
 BLOCKING = Pace()
+PATIENCE = 2  # a plateau is more epochs without progress than this
 # The smallest allowed settings of a `Plan`.
 _LEAST = {
     "epochs": 1,
@@ -45,7 +46,6 @@ _LEAST = {
     "reduction": 1,
     "local_factor": 1,
     "stability": 0,
-    "patience": 0,
 }
 
 
@@ -63,7 +63,6 @@ class Plan:
         reduction: The divisor of `between` and `local` on a plateau.
         local_factor: The divisor that gives `wait` and `local` from `largest` where a cycle begins.
         stability: A loss that is less than this fraction below the best one so far is no progress.
-        patience: A plateau is more epochs without progress than this.
     """
 
     epochs: int
@@ -73,7 +72,6 @@ class Plan:
     reduction: int = 2
     local_factor: int = 4
     stability: float = 0.05
-    patience: int = 2
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -166,30 +164,24 @@ class State:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state as numbers, lists and dicts, for a checkpoint."""
-        values = asdict(self)
-        values["under_way"] = [asdict(sent) for sent in self.under_way]
-        return values
+        return asdict(self) | {"under_way": [asdict(sent) for sent in self.under_way]}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> State:
         """Return the state that `as_dict` has described."""
-        values = dict(state)
-        values["pace"] = Pace(**state["pace"])
-        values["under_way"] = tuple(Sent(**sent) for sent in state["under_way"])
-        return cls(**values)
+        under_way = tuple(Sent(**sent) for sent in state["under_way"])
+        return replace(cls(**state), pace=Pace(**state["pace"]), under_way=under_way)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The actions at a batch, in this order.
+    """The actions after the update of a batch, in this order.
 
     Attributes:
-        within: Before the update: whether to average the gradients within nodes.
-        merges: After the update: the messages to merge.
+        merges: The messages to merge.
         sends: Then the message to send; it is merged at once if its wait is zero.
     """
 
-    within: bool
     merges: tuple[Sent, ...]
     sends: Sent | None
 
@@ -229,7 +221,7 @@ def decide(state: State, batches: int, members: int) -> tuple[Decision, State]:
         turn += 1
         if sends.wait:
             under_way.append(sends)
-    decision = Decision(averages_within(state, batches), tuple(merges), sends)
+    decision = Decision(tuple(merges), sends)
     return decision, replace(
         state, batch=batch + 1, turn=turn, under_way=tuple(under_way)
     )
@@ -274,7 +266,7 @@ def next_epoch(plan: Plan, state: State, loss: float) -> State:
         pace = plan.opening
     if _is_better(loss, state.best, plan.stability):
         return replace(following, pace=pace, best=loss, bad=0)
-    if state.bad < plan.patience:
+    if state.bad < PATIENCE:
         return replace(following, pace=pace, bad=state.bad + 1)
     return replace(following, pace=plan.after_plateau(pace), bad=0)
 

@@ -14,8 +14,9 @@ from deliralike.network.state import each_once
 from deliralike.network.wrapper import WrapperNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
+from deliralike.parallel.replicas.network import NetworkHook
 
-# The distance of the portable random streams of two neighbouring groups, in samples.
+# The distance of the portable random streams of two neighbouring processes, in samples.
 STREAM_DISTANCE = 1 << 20
 
 
@@ -34,8 +35,6 @@ class LocalSGD:
             that do, by number of updates, ``{4: 2, 16: 8}``: groups of two neighbours every 4
             updates, all 8 processes every 16. Where several are due, the largest group averages.
         warmup: The number of updates before the first local one.
-        together: The number of neighbours, such as those of a node, that add their gradients at
-            every update all the same.
 
     Source:
         Lin et al. 2018, arXiv 1808.07217 (post-local SGD); weights by samples: McMahan et al. 2016,
@@ -49,7 +48,6 @@ class LocalSGD:
 
     every: int | Mapping[int, int] = 8
     warmup: int = 0
-    together: int = 1
 
     def __post_init__(self) -> None:
         """Check the settings that do not depend on the number of processes.
@@ -60,11 +58,8 @@ class LocalSGD:
         numbers: list[Any] = [self.every]
         if isinstance(self.every, Mapping):
             numbers = [*self.every, *self.every.values()]
-        if not numbers or not all(map(_is_positive, [*numbers, self.together])):
-            raise SettingError(
-                f"every={self.every!r} and together={self.together!r} must be whole numbers of at "
-                "least 1, or every a mapping of them that is not empty"
-            )
+        for number in numbers:
+            whole_number("every", number, 1)
         whole_number("warmup", self.warmup, 0)
 
     def levels(self, count: int) -> dict[int, int]:
@@ -73,20 +68,18 @@ class LocalSGD:
         Raises:
             SettingError: `count` processes cannot be divided into such groups.
         """
-        periods: Mapping[int, int] = {}
-        if isinstance(self.every, Mapping):
-            periods = self.every
-        else:
-            periods = {self.every: count}
+        periods = self.every
+        if not isinstance(periods, Mapping):
+            periods = {periods: count}
         levels = dict(sorted(periods.items()))
-        sizes = [self.together, *levels.values()]
+        sizes = [1, *levels.values()]
         are_nested = all(
             larger % size == 0 and larger > size for size, larger in pairwise(sizes)
         )
         if not are_nested or sizes[-1] != count:
             raise SettingError(
-                f"{self}: {count} processes are to average in groups of {sizes[1:]}, beginning "
-                f"from {sizes[0]}: each must be a multiple of the one before, and the last one all"
+                f"{self}: {count} processes are to average in groups of {sizes[1:]}: each must be "
+                "a multiple of the one before, and the last one all"
             )
         return levels
 
@@ -100,10 +93,6 @@ class LocalSGD:
             if local % period == 0:
                 largest = max(largest, size)
         return largest
-
-
-def _is_positive(number: Any) -> bool:
-    return isinstance(number, int) and number >= 1
 
 
 def weighted_mean(
@@ -153,7 +142,7 @@ class Averaging:
         """Create the groups, which all processes do at the same time."""
         count = self.processes.count
         self.weights = dict.fromkeys(self.plan.levels(count).values(), 0.0)
-        for size in {self.plan.together, *self.weights} - {1, count}:
+        for size in self.weights:
             for start in range(0, count, size):
                 self.processes.subgroup(range(start, start + size))
 
@@ -165,23 +154,15 @@ class Averaging:
     @property
     def batch_group(self) -> ProcessGroup:
         """The processes whose samples make up the batch of the next update."""
-        if not self.is_local:
-            return self.processes
-        return self.group(self.plan.together)
+        return SingleProcess() if self.is_local else self.processes
 
     @property
     def first_sample(self) -> int:
-        """The position of this group's batch in the portable random stream."""
-        if not self.is_local:
-            return 0
-        return self.processes.rank // self.plan.together * STREAM_DISTANCE
+        """The position of this process's batch in the portable random stream."""
+        return self.processes.rank * STREAM_DISTANCE if self.is_local else 0
 
     def group(self, size: int) -> ProcessGroup:
         """Return the group of `size` neighbours that includes this process."""
-        if size == 1:
-            return SingleProcess()
-        if size == self.processes.count:
-            return self.processes
         start = self.processes.rank // size * size
         return self.processes.subgroup(range(start, start + size))
 
@@ -205,17 +186,12 @@ class Averaging:
         self.is_behind = self.is_behind and size < self.processes.count
 
 
-class AverageParameters:
+class AverageParameters(NetworkHook):
     """Post-update hook: averages parameters when an average is due."""
-
-    def __init__(self, network: WrapperNetwork) -> None:
-        """Take the network whose parameters are averaged."""
-        self.network = network
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
         """Count the update, and average if it is time."""
-        averaging = self.network.averaging
-        assert averaging is not None  # there is no hook without
+        averaging = self.network.parallelism.state.averaging
         averaging.is_behind = averaging.is_local
         averaging.updates = optimizer.steps
         if not averaging.is_behind:

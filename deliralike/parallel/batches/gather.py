@@ -19,9 +19,11 @@ from deliralike.errors import (
 )
 from deliralike.nest.arrays import Arrays
 from deliralike.parallel.batches.scatter import (
+    LeafRefused,
     array_test,
+    for_each_leaf,
     mark_leaves,
-    sample_weights,
+    mean_by_samples,
     unmarked,
     whole,
 )
@@ -80,7 +82,7 @@ def gather(
         device=device,
         scalars=scalars,
         others=others,
-        weights=_weights(scalars, sizes, len(outputs)),
+        sizes=[0] * len(outputs) if sizes is None else sizes,
         backend=backend,
     )
     if spec is not None:
@@ -94,37 +96,9 @@ def gather(
         row = _row(structure, outputs[0], output, index)
         rows.append(unmarked(row)[1])
     columns = list(zip(*rows, strict=True))
-    ways = _plan(joiner, words, columns, structure)
+    leaves = zip(words, columns, strict=True)
+    ways = for_each_leaf(joiner.way, leaves, structure, "output")
     return structure.unflatten(joiner.join_all(ways, columns))
-
-
-def _plan(
-    joiner: _Joiner,
-    words: Sequence[str | None],
-    columns: Sequence[Sequence[Any]],
-    structure: Any,
-) -> list[str]:
-    """Return in which way each leaf is joined; see `_Joiner.way`.
-
-    Raises:
-        StructureError, ShapeError: Names the path of a leaf that cannot be joined.
-    """
-    ways = []
-    for word, column in zip(words, columns, strict=True):
-        try:
-            ways.append(joiner.way(word, column))
-        except _Refused as refused:
-            path = nest.path_of(structure, len(ways), "output")
-            raise refused.kind(f"{path} {refused}") from None
-    return ways
-
-
-class _Refused(Exception):
-    """The reason why leaves cannot be joined, with the class of the public error."""
-
-    def __init__(self, kind: type[Exception], reason: str) -> None:
-        super().__init__(reason)
-        self.kind = kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,14 +106,14 @@ class _Joiner:
     """Joins one leaf of every replica into one leaf.
 
     Attributes:
-        weights: The factors by which each replica's scalar is multiplied.
+        sizes: The number of samples of each replica; zeros where they are equal.
     """
 
     dim: int
     device: Any
     scalars: str
     others: str
-    weights: Sequence[float]
+    sizes: Sequence[int]
     backend: Any  # of `Arrays`, or None
 
     @cached_property
@@ -158,7 +132,7 @@ class _Joiner:
             word: The word of the spec for this leaf.
 
         Raises:
-            _Refused: The leaves cannot be joined.
+            LeafRefused: The leaves cannot be joined.
         """
         first = column[0]
         if word in ("copy", "keep"):
@@ -208,13 +182,18 @@ class _Joiner:
         self, column: Sequence[Any], is_same_kind: Callable[[Any], bool]
     ) -> None:
         shape = column[0].shape
+        axes = _other_axes(shape, self.dim)
         for index, leaf in enumerate(column):
             if not is_same_kind(leaf):
                 raise _kind_error(column, index)
-            if leaf.shape != shape:
-                _refuse_other_shape(tuple(shape), tuple(leaf.shape), index, self.dim)
+            if leaf.shape != shape and _other_axes(leaf.shape, self.dim) != axes:
+                raise LeafRefused(
+                    ShapeError,
+                    f"has shape {tuple(shape)} on replica 0 and {tuple(leaf.shape)} on replica "
+                    f"{index}: they may differ along dim {self.dim} only.",
+                )
         if shape and not -len(shape) <= self.dim < len(shape):
-            raise _Refused(
+            raise LeafRefused(
                 ShapeError,
                 f"has shape {tuple(shape)} on replica 0, so there is no dim {self.dim} to join "
                 f"it along: reduce it in the network, or gather along another dim.",
@@ -227,25 +206,26 @@ class _Joiner:
             vector = np.stack(column)
         if self.scalars == "stack":
             return vector
-        weighted = [vector[index] * weight for index, weight in enumerate(self.weights)]
-        total = reduce(add, weighted)
+        values = [vector[index] for index in range(len(column))]
+        if self.scalars == "mean":
+            total = mean_by_samples(values, self.sizes)
+        else:
+            total = reduce(add, values)
         return np.asarray(total) if isinstance(total, np.generic) else total
 
     def _check_others(self, column: Sequence[Any]) -> None:
         first = column[0]
         for index, leaf in enumerate(column):
-            if type(leaf) is not type(first) and self._is_array_or_container(leaf):
+            if type(leaf) is not type(first) and (
+                self.is_array(leaf) or nest.leaves(leaf) != [leaf]  # a container
+            ):
                 raise _kind_error(column, index)
             if self.others == "equal" and not _same(first, leaf):
-                raise _Refused(
+                raise LeafRefused(
                     StructureError,
                     f"is {_shown(first)} on replica 0 and {_shown(leaf)} on replica "
                     f"{index}: return an array, or gather with others='list'.",
                 )
-
-    def _is_array_or_container(self, leaf: Any) -> bool:
-        """Return whether a leaf is an array or a container, where the first replica has neither."""
-        return self.is_array(leaf) or nest.leaves(leaf) != [leaf]
 
 
 def _is_host(value: Any) -> bool:
@@ -281,30 +261,16 @@ def _same(first: Any, second: Any) -> bool:
         return False
 
 
-def _refuse_other_shape(
-    first: tuple[int, ...], shape: tuple[int, ...], index: int, dim: int
-) -> None:
-    """Check that two shapes differ along one axis only.
-
-    Raises:
-        _Refused: They differ along another axis, or one has fewer axes.
-    """
-    if len(shape) != len(first) or _without(shape, dim) != _without(first, dim):
-        raise _Refused(
-            ShapeError,
-            f"has shape {first} on replica 0 and {shape} on replica {index}: they may "
-            f"differ along dim {dim} only.",
-        )
+def _other_axes(shape: Sequence[int], dim: int) -> list[int | None]:
+    """Return a shape without the size of one axis, which stays in its place."""
+    axes: list[int | None] = list(shape)
+    if -len(axes) <= dim < len(axes):
+        axes[dim] = None
+    return axes
 
 
-def _without(shape: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    if not -len(shape) <= dim < len(shape):
-        return shape
-    return shape[:dim] + shape[dim % len(shape) + 1 :]
-
-
-def _kind_error(column: Sequence[Any], index: int) -> _Refused:
-    return _Refused(
+def _kind_error(column: Sequence[Any], index: int) -> LeafRefused:
+    return LeafRefused(
         StructureError,
         f"is {nest.described(column[0])} on replica 0 and {nest.described(column[index])} "
         f"on replica {index}.",
@@ -340,13 +306,6 @@ def _check(
         raise SettingError(
             f"gather: sizes={tuple(sizes)} are {len(sizes)}, but there are {len(outputs)} outputs"
         )
-
-
-def _weights(scalars: str, sizes: Sequence[int] | None, count: int) -> Sequence[float]:
-    """Return the factors by which each replica's scalar is multiplied."""
-    if scalars != "mean":
-        return [1] * count
-    return sample_weights([0] * count if sizes is None else sizes)
 
 
 def _shown(value: Any, limit: int = 60) -> str:

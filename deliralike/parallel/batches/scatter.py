@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,13 @@ class Shares:
     Attributes:
         nests: One nest of the batch's structure for each device that takes part.
         sizes: The number of samples in each.
+        counts: The number of samples in each leaf of the batch, in order; None for a leaf that goes
+            to every device as it is.
     """
 
     nests: list[Any]
     sizes: tuple[int, ...]
+    counts: Sequence[int | None] = ()
 
 
 def scatter(
@@ -102,32 +105,39 @@ def split_batch(
     splitter = _Splitter(_some(devices), whole("scatter: dim", dim), backend)
     words, leaves, structure = splitter.flatten(batch, spec, root)
     counts = _counts(splitter, words, leaves, structure, root)
-    samples = max(_distinct(counts), default=0)
+    samples = next(filter(None, counts), 0)
     sizes = _share_sizes(samples, len(devices))
     if not leaves:
         return Shares([structure.unflatten(())], sizes)
     rows = zip(*splitter.split_all(words, leaves, counts, sizes), strict=True)
-    return Shares([structure.unflatten(row) for row in rows], sizes)
+    return Shares([structure.unflatten(row) for row in rows], sizes, counts)
 
 
-def samples_of_leaves(
-    batch: Any,
-    dim: int = 0,
-    spec: Any = None,
-    backend: Arrays | None = None,
-    root: str = "batch",
-) -> list[int | None]:
-    """Return the number of samples in each leaf that `split_batch` would split, in order.
+class LeafRefused(Exception):
+    """The reason why a leaf cannot be split or joined, with the class of the public error."""
 
-    It is None for a leaf that goes to every device as it is.
+    def __init__(self, kind: type[Exception], reason: str) -> None:
+        """Store both; `for_each_leaf` adds the path."""
+        super().__init__(reason)
+        self.kind = kind
+
+
+def for_each_leaf(
+    function: Callable[..., Any], arguments: Iterable[tuple], structure: Any, root: str
+) -> list[Any]:
+    """Return what a function returns for the arguments of each leaf of a structure.
+
+    Raises:
+        StructureError, ShapeError, BatchError: A leaf was refused; the message names its path.
     """
-    splitter = _Splitter((None,), whole("scatter: dim", dim), backend)
-    words, leaves, structure = splitter.flatten(batch, spec, root)
-    return _counts(splitter, words, leaves, structure, root)
-
-
-class _Refused(Exception):
-    """The reason why a leaf cannot be split."""
+    results: list[Any] = []
+    for of_leaf in arguments:
+        try:
+            results.append(function(*of_leaf))
+        except LeafRefused as refused:
+            path = nest.path_of(structure, len(results), root)
+            raise refused.kind(readable(f"{path} {refused}", root)) from None
+    return results
 
 
 class _Splitter:
@@ -158,7 +168,7 @@ class _Splitter:
             word: The word of the spec for this leaf.
 
         Raises:
-            _Refused: The leaf cannot be split.
+            LeafRefused: The leaf cannot be split.
         """
         if word in ("copy", "keep"):
             return None
@@ -170,14 +180,16 @@ class _Splitter:
             owners = "NumPy's"
             if self.backend is not None:
                 owners += f" or of backend {self.backend.name!r}"
-            raise _Refused(
+            raise LeafRefused(
+                BatchError,
                 f"is {nest.described(leaf)}, which is no array of {owners}: convert it, or name "
-                "its backend"
+                "its backend",
             )
         if word == "split":
-            raise _Refused(
+            raise LeafRefused(
+                BatchError,
                 f"cannot be split, being {nest.described(leaf)}: say 'copy' or 'keep' of it in "
-                "the spec"
+                "the spec",
             )
         return None
 
@@ -186,9 +198,10 @@ class _Splitter:
 
     def _size(self, shape: tuple[int, ...]) -> int:
         if not -len(shape) <= self.dim < len(shape):
-            raise _Refused(
+            raise LeafRefused(
+                BatchError,
                 f"has shape {tuple(shape)}, so there is no dim {self.dim} to "
-                "split it along: give another dim, or say 'copy' or 'keep' of it in the spec"
+                "split it along: give another dim, or say 'copy' or 'keep' of it in the spec",
             )
         return shape[self.dim]
 
@@ -200,6 +213,7 @@ class _Splitter:
         sizes: tuple[int, ...],
     ) -> list[Sequence[Any]]:
         """Return the pieces of each leaf, one for each device."""
+        slices = _slices(sizes)
         columns: list[Sequence[Any]] = []
         for word, leaf, count in zip(words, leaves, counts, strict=True):
             if count is None:
@@ -207,9 +221,11 @@ class _Splitter:
             elif self.is_native(leaf):
                 split = self.backend.split(leaf, sizes, self.dim, self.devices)
                 columns.append(split)
-            else:  # NumPy's array, or a list or tuple of samples
-                dim = self.dim if isinstance(leaf, np.ndarray) else 0
-                columns.append([leaf[index] for index in _indices(sizes, dim)])
+            elif isinstance(leaf, np.ndarray):
+                axes = (slice(None),) * (self.dim % leaf.ndim)
+                columns.append([leaf[(*axes, samples)] for samples in slices])
+            else:  # a list or tuple of samples
+                columns.append([leaf[samples] for samples in slices])
         return columns
 
     def _copies(
@@ -229,23 +245,14 @@ class _Splitter:
 
 
 @lru_cache
-def _indices(sizes: tuple[int, ...], dim: int) -> list[Any]:
-    """Return the index of each share in an array of any number of axes."""
-    indices = []
+def _slices(sizes: tuple[int, ...]) -> list[slice]:
+    """Return the samples of each share."""
+    slices = []
     start = 0
     for size in sizes:
-        indices.append(_index(slice(start, start + size), dim))
+        slices.append(slice(start, start + size))
         start += size
-    return indices
-
-
-def _index(samples: slice, dim: int) -> Any:
-    """Return the index of some samples along an axis of an array."""
-    if dim == 0:
-        return samples
-    if dim > 0:
-        return (*[slice(None)] * dim, samples)
-    return (..., samples, *[slice(None)] * (-dim - 1))
+    return slices
 
 
 def _counts(
@@ -260,36 +267,20 @@ def _counts(
     Raises:
         BatchError: A leaf cannot be split, or two differ; the message names the paths.
     """
-    counts = []
-    for index, (word, leaf) in enumerate(zip(words, leaves, strict=True)):
-        try:
-            counts.append(splitter.count(word, leaf))
-        except _Refused as refused:
-            path = nest.path_of(structure, index, root)
-            raise BatchError(readable(f"{path} {refused}", root)) from None
-    if len(_distinct(counts)) > 1:
-        message = _disagreement(counts, splitter.dim, structure, root)
+    pairs = zip(words, leaves, strict=True)
+    counts = for_each_leaf(splitter.count, pairs, structure, root)
+    paths: dict[int, str] = {}  # by size, of the first leaf that has it
+    if len({*counts} - {None}) > 1:
+        for index, count in enumerate(counts):
+            if count is not None and count not in paths:
+                paths[count] = nest.path_of(structure, index, root)
+        (size, path), (other_size, other_path), *_ = paths.items()
+        message = (
+            f"the arrays of a batch must agree on their size along dim {splitter.dim}: "
+            f"{path} has {size}, {other_path} has {other_size}."
+        )
         raise BatchError(readable(message, root))
     return counts
-
-
-def _distinct(counts: Sequence[int | None]) -> set[Any]:
-    return {*counts} - {None}
-
-
-def _disagreement(
-    counts: Sequence[int | None], dim: int, structure: Any, root: str
-) -> str:
-    """Return a message with the paths of the first two leaves that differ in size."""
-    sizes: dict[int, str] = {}
-    for index, count in enumerate(counts):
-        if count is not None and count not in sizes:
-            sizes[count] = nest.path_of(structure, index, root)
-    (size, path), (other_size, other_path), *_ = sizes.items()
-    return (
-        f"the arrays of a batch must agree on their size along dim {dim}: "
-        f"{path} has {size}, {other_path} has {other_size}."
-    )
 
 
 def _some(devices: Sequence[Any]) -> Sequence[Any]:
@@ -325,26 +316,21 @@ def _share_sizes(size: int, parts: int) -> tuple[int, ...]:
     return (share + 1,) * larger + (share,) * (count - larger)
 
 
-def sample_weights(sizes: Sequence[int]) -> list[float]:
-    """Return the weight of each share in a mean over samples; equal ones without any sample."""
-    samples = sum(sizes)
-    if not samples:
-        return [1 / len(sizes)] * len(sizes)
-    return [size / samples for size in sizes]
-
-
 def mean_by_samples(values: Sequence[Any], sizes: Sequence[int]) -> Any:
     """Return the mean of arrays of any framework, each weighted by the samples of its share.
+
+    Without any sample all weights are equal.
 
     Example:
         >>> mean_by_samples([1.0, 4.0], sizes=[2, 1])
         2.0
     """
-    mean: Any = None
-    for value, weight in zip(values, sample_weights(sizes), strict=True):
-        term = value * weight
-        mean = term if mean is None else mean + term
-    return mean
+    samples = sum(sizes)
+    terms = []
+    for value, size in zip(values, sizes, strict=True):
+        weight = size / samples if samples else 1 / len(sizes)
+        terms.append(value * weight)
+    return reduce(operator.add, terms)
 
 
 def whole(name: str, value: int) -> int:

@@ -40,17 +40,15 @@ def assign_buckets(parameters: dict[str, GradientSpec], limit: int) -> list[list
         [['head.bias', 'head.weight'], ['body'], ['stem']]
     """
     buckets: list[list[str]] = []
-    open_buckets: dict[str, list[str]] = {}  # the latest bucket of each type
-    sizes: dict[str, int] = {}  # its bytes
+    dtype = ""  # of the latest bucket
+    size = 0  # its bytes
     for name, parameter in reversed(list(parameters.items())):
-        dtype = parameter.dtype
-        size = sizes.get(dtype, 0) + parameter.bytes
-        if dtype not in open_buckets or size > limit:
-            open_buckets[dtype] = []
-            buckets.append(open_buckets[dtype])
+        size += parameter.bytes
+        if parameter.dtype != dtype or size > limit:
+            buckets.append([])
+            dtype = parameter.dtype
             size = parameter.bytes
-        open_buckets[dtype].append(name)
-        sizes[dtype] = size
+        buckets[-1].append(name)
     return buckets
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from deliralike.network.base import AbstractNetwork
+from deliralike.network.state import Slot, each_once
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.parallel.replicas.network import NetworkHook
 
 
 def sum_gradients(
@@ -46,6 +48,12 @@ def sum_gradients(
     return sums
 
 
+def trained_slots(network: AbstractNetwork) -> dict[str, Slot]:
+    """Return the slots of the trainable parameters by name, a tied parameter once."""
+    slots = each_once(network.neutral_slots())
+    return {name: slot for name, slot in slots.items() if slot.trainable}
+
+
 def start_equal(network: AbstractNetwork, processes: ProcessGroup) -> None:
     """Load the weights and buffers of the root process; no random state changes."""
     state = processes.broadcast_object("weights", network.neutral_state())
@@ -53,16 +61,12 @@ def start_equal(network: AbstractNetwork, processes: ProcessGroup) -> None:
         network.load_neutral_state(state)
 
 
-class SumOverProcesses:
+class SumOverProcesses(NetworkHook):
     """Pre-update hook that adds the gradients of all processes, in every process.
 
     A parameter that took no part in some of the processes counts as zero there; one that took no
     part in any keeps None and is left alone by the update.
     """
-
-    def __init__(self, network: AbstractNetwork) -> None:
-        """Take the network whose gradients are added."""
-        self.network: Any = network
 
     def __call__(
         self, optimizer: AbstractOptimizer, gradients: dict[str, Any]

@@ -165,6 +165,8 @@ class ProcessGroup(ABC):
         key = tuple(ranks)
         if key == tuple(range(self.count)):
             return self
+        if len(key) == 1:
+            return SingleProcess()
         if key not in self._subgroups:
             self._subgroups[key] = self.new_group(key)
         return self._subgroups[key]

@@ -27,14 +27,14 @@ from deliralike.parallel.averaging.local_sgd import (
     LocalSGD,
 )
 from deliralike.parallel.batches.gather import gather
-from deliralike.parallel.batches.scatter import Shares, mean_by_samples, split_batch
+from deliralike.parallel.batches.scatter import Shares, mean_by_samples
 from deliralike.parallel.processes.gradient_sums import (
     SumOverProcesses,
     start_equal,
     sum_gradients,
 )
 from deliralike.parallel.processes.group import ProcessGroup
-from deliralike.parallel.processes.loss_exchange import LossExchange, digest, present
+from deliralike.parallel.processes.loss_exchange import LossExchange, digest
 from deliralike.parallel.replicas.context import Rendezvous, Replica, current
 from deliralike.parallel.replicas.network import (
     Replicas,
@@ -77,7 +77,6 @@ class ProcessState:
 
     Attributes:
         processes: The processes that train together.
-        takes_whole: Whether every process is called with the whole batch.
         averaging: The progress of local updates and averages of parameters; None without them.
         empty_share: Whether this process has no samples at the moment.
         share_sizes: The number of samples of each process at the moment, where all know them.
@@ -89,7 +88,6 @@ class ProcessState:
     """
 
     processes: ProcessGroup
-    takes_whole: bool = False
     averaging: Averaging | None = None
     empty_share: bool = False
     share_sizes: tuple[int, ...] = ()
@@ -144,10 +142,8 @@ class ReplicasOverProcesses(Replicas):
         """Whether every process makes each call that reads or writes the state of the network."""
         return self.state.averaging is not None
 
-    @property
-    def updates_locally(self) -> bool:
-        """Whether processes may have different parameters until `synchronize` is called."""
-        return self.state.averaging is not None
+    # Processes may have different parameters until `synchronize` is called.
+    updates_locally = state_is_collective
 
     # Parameters that are averaged
     # ------------------------------------------------------------------------------------
@@ -156,14 +152,8 @@ class ReplicasOverProcesses(Replicas):
         """Let each process update its own parameters, and average them as a plan says.
 
         Raises:
-            SettingError: The plan does not fit the number of processes, or the processes take
-                shares of whole batches.
+            SettingError: The plan does not fit the number of processes.
         """
-        if self.state.takes_whole:
-            raise SettingError(
-                "takes_whole gives each process the outputs of all at every call: it needs no "
-                "averaging"
-            )
         self.state.averaging = Averaging(plan, self.processes)
 
     @contextmanager
@@ -207,10 +197,14 @@ class ReplicasOverProcesses(Replicas):
     def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[None]:
         """Return a block in which each process has as many samples of a batch as `sizes` says.
 
-        So processes do not ask each other. A process with 0 has none, as in `empty_share`.
+        Every process says the same of all, and makes as many steps: one that makes more waits until
+        the time limit. So they need not ask each other before each step, which takes as long as a
+        message does. A process with 0 has none, as in `empty_share`. A trainer with a loader of
+        this package says it by itself.
 
         Raises:
             SettingError: There is not one number for each process, or all are 0.
+            BatchError: In the block, this process has another number of samples.
         """
         sizes = tuple(sizes)
         if len(sizes) != self.processes.count or not sum(sizes):
@@ -259,8 +253,6 @@ class ReplicasOverProcesses(Replicas):
 
     def count_samples(self, batch: Any) -> int:
         """Return the number of samples in the batch of all processes."""
-        if self.state.takes_whole:
-            return super().count_samples(batch)
         own = 0 if self.state.empty_share else super().count_samples(batch)
         return sum(self._sizes_of_shares(own, "the samples of a micro-batch"))
 
@@ -390,7 +382,7 @@ class ReplicasOverProcesses(Replicas):
     # ----------------------------------------------------------------------------------------------
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Return the outputs of this process's share, or of the whole batch."""
+        """Return the outputs of this process's share."""
         network = self.network
         if not network.training or current() is not None:
             # In evaluation processes do not exchange the sizes of their shares.
@@ -399,14 +391,7 @@ class ReplicasOverProcesses(Replicas):
         shares = self.scatter((args, kwargs))
         self.state.called = shares.sizes
         outputs = self.run(call_with, shares)
-        own = outputs[0] if outputs else None
-        if not self.state.takes_whole:
-            return own
-        of_all = self.processes.all_gather_object(
-            "outputs", network.backend.to_numpy(own)
-        )
-        joined = self.join_extras(present(of_all, shares.sizes), shares.sizes)
-        return network.backend.prepare(joined, network)
+        return outputs[0] if outputs else None
 
     def scatter(self, arguments: Any, loss: Loss | None = None) -> Shares:
         """Return this process's share, with the sizes of the shares of all processes.
@@ -414,8 +399,6 @@ class ReplicasOverProcesses(Replicas):
         Raises:
             SettingError: No process has samples.
         """
-        if self.state.takes_whole:
-            return self._local_share(arguments, loss)
         shares = super().scatter(arguments, loss)
         own = 0 if self.state.empty_share else shares.sizes[0]
         sizes = self._sizes_of_shares(own, "a batch, the samples of each share")
@@ -439,19 +422,6 @@ class ReplicasOverProcesses(Replicas):
                 f"wanted {known[group.rank]}: every process must say what each of them has"
             )
         return known
-
-    def _local_share(self, arguments: Any, loss: Loss | None) -> Shares:
-        """Return this process's share of a batch that every process has."""
-        spec, root = self.spec_of(loss)
-        count = self.processes.count
-        rank = self.processes.rank
-        devices = [self.network.device_name] * count
-        dim = self.settings.dim
-        shares = split_batch(
-            arguments, devices, dim, spec, self.network.backend, root=root
-        )
-        sizes = shares.sizes + (0,) * (count - len(shares.sizes))
-        return Shares(shares.nests[rank : rank + 1], sizes)
 
     def local_sizes(self, shares: Shares) -> tuple[int, ...]:
         """Return the number of samples in this process's share, if it has one."""
@@ -592,9 +562,7 @@ class ReplicasOverProcesses(Replicas):
         Raises:
             NotImplementedError: The backend adds gradients after backward.
         """
-        raise NotImplementedError(
-            f"{type(self.network).__name__} adds gradients after backward"
-        )
+        raise NotImplementedError
 
     def take_reduced(self) -> frozenset[str]:
         """Return the parameters whose gradients the latest backward has added, and forget them."""
@@ -652,9 +620,6 @@ class DistributedNetwork(ReplicatedNetwork):
 
     Attributes:
         processes: The processes that train together.
-        takes_whole: Whether every process is called with the whole batch, of which it takes its
-            share, and gets the outputs for all of it, without a graph.
-        averaging: The progress of local updates and averages of parameters; None without them.
     """
 
     _parallelism: ClassVar[type[ReplicasOverProcesses]] = ReplicasOverProcesses  # type: ignore[type-abstract]
@@ -665,27 +630,16 @@ class DistributedNetwork(ReplicatedNetwork):
         """The processes that train together."""
         return self._process_state.processes
 
-    @property
-    def takes_whole(self) -> bool:
-        """Whether every process is called with the whole batch."""
-        return self._process_state.takes_whole
-
-    @property
-    def averaging(self) -> Averaging | None:
-        """The progress of local updates and averages of parameters; None without them."""
-        return self._process_state.averaging
-
     @classmethod
     def joined(
         cls,
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool = False,
     ) -> Self:
         """Return the network in these processes, equal in all of them."""
         distributed = cls.of(network, settings)  # type: ignore[attr-defined]
-        state = distributed.parallelism.state_class(processes, takes_whole)
+        state = distributed.parallelism.state_class(processes)
         # Past the framework's own __setattr__, which might register it as a part of the network.
         object.__setattr__(distributed, "_process_state", state)
         distributed.start_equal()
@@ -715,19 +669,6 @@ class DistributedNetwork(ReplicatedNetwork):
         The process still makes every update, with the gradients of the others.
         """
         return self.parallelism.empty_share()
-
-    def share_sizes(self, sizes: Sequence[int]) -> AbstractContextManager[None]:
-        """Return a block in which each process has as many samples of a batch as `sizes` says.
-
-        Every process says the same of all, and makes as many steps: one that makes more waits until
-        the time limit. So they need not ask each other before each step, which takes as long as a
-        message does. A trainer with a loader of this package says it by itself.
-
-        Raises:
-            SettingError: There is not one number for each process, or all are 0.
-            BatchError: In the block, this process has another number of samples.
-        """
-        return self.parallelism.share_sizes(sizes)
 
     def no_sync(self) -> AbstractContextManager[None]:
         """Return a block in which backward leaves each process its own gradients.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from deliralike.errors import ProcessError
-from deliralike.parallel.processes.group import ProcessGroup, SingleProcess
+from deliralike.parallel.processes.group import ProcessGroup
 
 # The environment variables of launchers: the number of processes of a node, and the local rank.
 _LAUNCHER_VARIABLES = (
@@ -39,11 +39,12 @@ class Nodes:
         Args:
             members: The number of processes of a node; None takes it from the launcher (torchrun,
                 mpiexec, srun). Another number than that of the machine makes nodes of parts of it,
-                or of several machines.
+                or of several machines. Ranks are to go node by node, as ``mpiexec --map-by slot``
+                and ``srun --distribution=block`` count them.
 
         Raises:
-            ProcessError: Nodes would differ in size, their processes do not follow each other, or
-                the launcher does not say how many a node has.
+            ProcessError: Nodes would differ in size, or the launcher does not say how many
+                processes a node has.
         """
         self.processes = processes
         self.members = _agreed_size(processes, members)
@@ -52,10 +53,11 @@ class Nodes:
         # Every process takes part in creating every group, in the same order.
         nodes = []
         for first in range(0, processes.count, self.members):
-            nodes.append(_group(processes, range(first, first + self.members)))
+            nodes.append(processes.subgroup(range(first, first + self.members)))
         peers = []
         for place in range(self.members):
-            peers.append(_group(processes, range(place, processes.count, self.members)))
+            ranks = range(place, processes.count, self.members)
+            peers.append(processes.subgroup(ranks))
         self.node = nodes[self.number]
         self.peers = peers[self.member]
 
@@ -76,6 +78,7 @@ def place_on_node(processes: ProcessGroup) -> int:
     It is the rank among all processes where the launcher does not count.
 
     Example:
+        >>> from deliralike.parallel import SingleProcess
         >>> place_on_node(SingleProcess())
         0
     """
@@ -83,23 +86,15 @@ def place_on_node(processes: ProcessGroup) -> int:
     return processes.rank if place is None else place
 
 
-def _group(processes: ProcessGroup, ranks: Sequence[int]) -> ProcessGroup:
-    if len(ranks) == 1:
-        return SingleProcess()
-    return processes.subgroup(ranks)
-
-
 def _agreed_size(processes: ProcessGroup, members: int | None) -> int:
     """Return the number of processes of a node that all processes name.
 
     Raises:
-        ProcessError: They name different ones or none, or ranks do not go node by node.
+        ProcessError: They name different ones or none.
     """
-    own: tuple[int | None, int | None] = (members, None)
     if members is None:
-        own = _size_and_place(processes, os.environ)
-    of_all = processes.all_gather_object("how many processes a node has", own)
-    counts = [count for count, _ in of_all]
+        members, _ = _size_and_place(processes, os.environ)
+    counts = processes.all_gather_object("how many processes a node has", members)
     if None in counts:
         raise ProcessError(
             "the launcher does not say how many processes a node has: say members=..."
@@ -109,13 +104,6 @@ def _agreed_size(processes: ProcessGroup, members: int | None) -> int:
             f"every node needs the same number of processes: {processes.count} processes say, in "
             f"the order of ranks, that their nodes have {counts}; or say members=..."
         )
-    for rank, (count, place) in enumerate(of_all):
-        if place is not None and place != rank % count:
-            raise ProcessError(
-                f"process {rank} has place {place} on its node, wanted {rank % count}: ranks must "
-                "go node by node (mpiexec --map-by slot, srun --distribution=block); or say "
-                "members=..."
-            )
     return counts[0]
 
 

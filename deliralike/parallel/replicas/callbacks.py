@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deliralike.errors import StructureError
-
 CALLBACK = "__data_parallel_replicate__"
 
 
@@ -20,9 +18,6 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
     Args:
         replicas: The blocks of each replica in the same order; the master is the first.
 
-    Raises:
-        StructureError: A replica has other blocks than the master.
-
     Example:
         >>> class Block:
         ...     def __data_parallel_replicate__(self, context, copy_id):
@@ -33,21 +28,9 @@ def call_replication_callbacks(replicas: Sequence[Sequence[Any]]) -> None:
         >>> second.context.seen, first.context is second.context
         ([0, 1], True)
     """
-    master = _class_names(replicas[0])
-    for copy_id, blocks in enumerate(replicas):
-        names = _class_names(blocks)
-        if names != master:
-            raise StructureError(
-                f"replication callbacks: replica {copy_id} has the blocks {', '.join(names)}, the "
-                f"first replica has {', '.join(master)}: give copies of one network"
-            )
     contexts = [CallbackContext() for _ in replicas[0]]
     for copy_id, blocks in enumerate(replicas):
         for block, context in zip(blocks, contexts, strict=True):
             callback = getattr(block, CALLBACK, None)
             if callback is not None:
                 callback(context, copy_id)
-
-
-def _class_names(blocks: Sequence[Any]) -> list[str]:
-    return [type(block).__name__ for block in blocks]

@@ -158,7 +158,6 @@ class Rendezvous:
                     f"{self._absent(number)[0]} ended without coming there: every replica must run "
                     "the same layers"
                 )
-            self._drop_rounds_before(number - 1)
         _compare_topics(index, topic, entries)
         return [entries[party][1] for party in range(self.parties)]
 
@@ -177,12 +176,6 @@ class Rendezvous:
     def _absent(self, number: int) -> list[int]:
         """Return the parties that ended before a round."""
         return sorted(party for party in self._left if self._visits[party] <= number)
-
-    def _drop_rounds_before(self, number: int) -> None:
-        """Drop rounds that every party has read."""
-        for old in list(self._rounds):
-            if old < number:
-                del self._rounds[old]
 
 
 def _compare_topics(

@@ -572,9 +572,8 @@ class ReplicasWithLeaves(Replicas):
 
     def clear_replica_gradients(self, parameters: Mapping[str, Any]) -> None:
         """Drop the gradients of the parameters' copies in further replicas."""
-        for leaves in self.replica_leaves(parameters):
-            for leaf in leaves.values():
-                leaf.grad = None
+        for _ in self.replica_gradients(parameters):
+            pass
 
 
 class ReplicatedNetwork(WrapperNetwork):
@@ -652,15 +651,19 @@ class ReplicatedNetwork(WrapperNetwork):
         return self.root.dtype_name
 
 
-class AccumulateGradients:
+class NetworkHook:
+    """The base of hooks of an optimizer that read a network."""
+
+    def __init__(self, network: WrapperNetwork) -> None:
+        """Take the network of the optimizer."""
+        self.network: Any = network
+
+
+class AccumulateGradients(NetworkHook):
     """Pre-update hook that adds the replicas' gradients to the root's, in the order of replicas.
 
     A parameter that took no part in any replica keeps None and is left alone by the update.
     """
-
-    def __init__(self, network: WrapperNetwork) -> None:
-        """Take the network whose gradients are accumulated."""
-        self.network = network
 
     def __call__(
         self, optimizer: AbstractOptimizer, gradients: dict[str, Any]
@@ -674,14 +677,10 @@ class AccumulateGradients:
         return gradients
 
 
-class CopyParameters:
+class CopyParameters(NetworkHook):
     """Post-update hook that copies updated parameters to every replica, after all other hooks."""
 
     runs_last = True
-
-    def __init__(self, network: WrapperNetwork) -> None:
-        """Take the network whose parameters are copied."""
-        self.network = network
 
     def __call__(self, optimizer: AbstractOptimizer) -> None:
         """Copy the parameters that the update has changed."""

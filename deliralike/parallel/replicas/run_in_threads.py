@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from queue import SimpleQueue
 from typing import Any
@@ -291,15 +291,3 @@ def _controller(_module_count: int) -> threadpoolctl.ThreadpoolController:
     Looking for the libraries takes milliseconds.
     """
     return threadpoolctl.ThreadpoolController()
-
-
-def all_of(*contexts: AbstractContextManager[Any]) -> ExitStack:
-    """Enter contexts in order, and return them as one."""
-    stack = ExitStack()
-    try:
-        for context in contexts:
-            stack.enter_context(context)
-    except BaseException:
-        stack.close()
-        raise
-    return stack

@@ -41,10 +41,9 @@ class Checkpoint(Writer):
         every_epochs: The number of epochs between two checkpoints; None for none.
         every_steps: The number of steps between two checkpoints; None for none.
         keep: The number of the newest checkpoints to keep; None for all of them.
-        monitor: A metric on validation data, by which checkpoints are the best.
+        monitor: A metric on validation data, by which checkpoints are the best. The best one is
+            written whether due or not, and kept besides the newest.
         mode: ``"min"`` where less is better, ``"max"`` where more is. NaN is never better.
-        best: Whether the best one is kept besides the newest; its epoch is written whether due or
-            not.
 
     Raises:
         SettingError: An option makes no sense.
@@ -80,7 +79,6 @@ class Checkpoint(Writer):
         keep: int | None = 3,
         monitor: str | None = None,
         mode: str = "min",
-        best: bool = True,
     ) -> None:
         """Check the settings; nothing is written."""
         _check_count("every_epochs", every_epochs)
@@ -92,7 +90,6 @@ class Checkpoint(Writer):
         self.keep = keep
         checked = Monitor(monitor or "", mode)  # checks the mode in any case
         self.monitor = None if monitor is None else checked
-        self.keeps_best = best
         self._holding = ExitStack()
         self.reset()
 
@@ -173,11 +170,15 @@ class Checkpoint(Writer):
         ]
         names.append(name)
         newest = names if self.keep is None else names[-self.keep :]
-        best = self.best_name if self.keeps_best else None
-        remaining = [each for each in names if each in newest or each == best]
+        remaining = []
+        for each in names:
+            if each in newest or each == self.best_name:
+                remaining.append(each)
         for old in _names(self.folder) - set(remaining):
             checkpoint.remove(self.folder / old)
-        _write_index(self.folder, {"checkpoints": remaining, "best": self.best_name})
+        index = {"checkpoints": remaining, "best": self.best_name}
+        with checkpoint.refused_by_disk(self.folder / INDEX):
+            replace_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
 
 
 class Checkpoints:
@@ -246,13 +247,4 @@ def _index(folder: Path) -> dict[str, Any]:
         raise CheckpointError(
             f"{path} is damaged ({error!r}): remove it, and checkpoints are taken in the order of "
             f"their steps"
-        ) from error
-
-
-def _write_index(folder: Path, index: Mapping[str, Any]) -> None:
-    try:
-        replace_text(folder / INDEX, json.dumps(index, indent=1) + "\n")
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder / INDEX} was not written: {error.strerror or error}"
         ) from error

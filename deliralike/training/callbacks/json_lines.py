@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from typing import Any
 from deliralike.errors import StateError, naming
 from deliralike.training.callbacks.callback import StepWriter
 from deliralike.training.history import Epoch, Step
-from deliralike.training.json_nests import State
+from deliralike.training.json_nests import State, without_nan
 from deliralike.training.run import Run
 
 
@@ -27,19 +26,15 @@ class JsonLines(StepWriter):
 
     Args:
         path: The file; it is made if it does not exist.
-        append: Whether to add to what another run has written, for a file of several runs.
         labels: Values in front of every record, for example ``backend="torch"``.
 
     Example line:
         ``{"backend": "torch", "kind": "step", "step": 0, "epoch": 0, "loss": 2.4, "samples": 64}``
     """
 
-    def __init__(
-        self, path: str | Path, *, append: bool = False, **labels: Any
-    ) -> None:
+    def __init__(self, path: str | Path, **labels: Any) -> None:
         """Take the path; the file is made with the first record."""
         super().__init__()
-        self.append = append
         self.labels = labels
         self.path = Path(path)
         self._size = 0  # of the records that stay, in bytes
@@ -50,7 +45,7 @@ class JsonLines(StepWriter):
         resumed_at, self._resumed_at = self._resumed_at, None
         if resumed_at is not None and self.path.exists():
             self._cut_back(resumed_at)
-        goes_on = resumed_at is not None or self.append or run.resumed or run.goes_on
+        goes_on = resumed_at is not None or run.resumed or run.goes_on
         self._size = 0
         if goes_on and self.path.exists():
             self._size = self.path.stat().st_size
@@ -74,7 +69,7 @@ class JsonLines(StepWriter):
         self._resumed_at = state["bytes"]
 
     def _write(self, kind: str, record: dict[str, Any]) -> None:
-        labelled = _finite({**self.labels, "kind": kind, **record})
+        labelled = without_nan({**self.labels, "kind": kind, **record})
         line = json.dumps(labelled, allow_nan=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = "a" if self._size else "w"
@@ -102,11 +97,3 @@ class JsonLines(StepWriter):
                     "to another path."
                 )
             file.truncate(content.rfind(b"\n") + 1)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

@@ -67,8 +67,7 @@ class EarlyStopping(Patience):
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: Before the first step: there will be no such metric; the nearest is named. If
-            another callback may add figures, it is after the first epoch.
+        UnknownName: After the first epoch: there is no such metric; the nearest is named.
 
     Example:
         >>> stopping = EarlyStopping("loss", patience=2)
@@ -143,14 +142,13 @@ class ReduceLROnPlateau(Patience):
         patience: The number of epochs in a row without an improvement; after that many more they
             fall again. PyTorch waits for one more.
         min_delta: The least difference by which a value must be better than the best one.
-        minimum: The least that learning rates are multiplied by in all.
 
     Attributes:
         scale: What the learning rates have been multiplied by so far.
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: Before the first step: there will be no such metric.
+        UnknownName: After the first epoch: there is no such metric.
     """
 
     fields = (*Patience.fields, "scale")
@@ -163,15 +161,11 @@ class ReduceLROnPlateau(Patience):
         factor: float = 0.1,
         patience: int = 10,
         min_delta: float = 0.0,
-        minimum: float = 0.0,
     ) -> None:
         """Check the settings."""
         self.factor = number(factor, "factor")
-        self.minimum = number(minimum, "minimum")
-        if factor >= 1 or minimum > 1:
-            raise SettingError(
-                f"factor={factor!r} must be below 1, minimum={minimum!r} at most 1"
-            )
+        if factor >= 1:
+            raise SettingError(f"factor={factor!r} must be below 1")
         super().__init__(monitor, mode, patience, min_delta)
 
     def reset(self) -> None:
@@ -190,7 +184,7 @@ class ReduceLROnPlateau(Patience):
         if not self.observe(epoch.epoch, self.monitor.value(epoch)):
             return
         self.waited = 0
-        self.scale = max(self.scale * self.factor, self.minimum)
+        self.scale *= self.factor
         run.trainer.lr_scale = self.scale
         for name, optimizer in run.optimizers.items():
             base = run.trainer.base_lr[name]

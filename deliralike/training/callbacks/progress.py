@@ -53,7 +53,7 @@ class ProgressBar(Writer):
     ) -> None:
         """Take the label; the bar appears when the run starts."""
         self.label = label
-        self.progress = progress
+        self.progress: Any = progress
         self._alone = progress is None
         self._task: Any = None
         self._advanced = 0  # steps that the bar does not show yet
@@ -72,7 +72,7 @@ class ProgressBar(Writer):
             steps_in_epoch = -(-run.batch // micro_batches)
             total = run.epochs * run.steps_per_epoch
             completed = run.epoch * run.steps_per_epoch + steps_in_epoch
-        self._task = self._bars.add_task(
+        self._task = self.progress.add_task(
             self.label,
             total=total,
             completed=completed,
@@ -89,7 +89,7 @@ class ProgressBar(Writer):
     def _show(self, step: Step) -> None:
         """Draw all steps so far, with the loss of the last one, which waits for the device."""
         text = f"loss {step.loss:.4g}"
-        self._bars.update(self._task, advance=self._advanced, text=text)
+        self.progress.update(self._task, advance=self._advanced, text=text)
         self._advanced = 0
         self._shown = time.monotonic()
 
@@ -98,8 +98,10 @@ class ProgressBar(Writer):
         if self._advanced:
             self._show(run.history.steps[-1])
         validation = _validation(epoch)
-        self._bars.update(self._task, validation=", ".join(validation[:METRICS_SHOWN]))
-        if self._bars.disable:
+        self.progress.update(
+            self._task, validation=", ".join(validation[:METRICS_SHOWN])
+        )
+        if self.progress.disable:
             self._print(", ".join([*_training(run, epoch), *validation]))
 
     def on_end(self, run: Run) -> None:
@@ -109,28 +111,23 @@ class ProgressBar(Writer):
         if self._advanced:
             self._show(run.history.steps[-1])
         if run.is_complete:
-            self._bars.update(self._task, total=self._bar().completed)
+            bar = self.progress.tasks[self.progress.task_ids.index(self._task)]
+            self.progress.update(self._task, total=bar.completed)
         if run.stopped:
-            self._bars.update(self._task, text=f"stopped: {run.stopped}", validation="")
-            if self._bars.disable:
+            self.progress.update(
+                self._task, text=f"stopped: {run.stopped}", validation=""
+            )
+            if self.progress.disable:
                 self._print(f"stopped: {run.stopped}")
-        self._bars.stop_task(self._task)
+        self.progress.stop_task(self._task)
         self._task = None
         if self._alone:
-            self._bars.stop()
+            self.progress.stop()
 
     def _print(self, text: str) -> None:
         """Print a line of any length."""
         line = f"{self.label}: {text}"
-        self._bars.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def _bar(self) -> Task:
-        return self._bars.tasks[self._bars.task_ids.index(self._task)]
-
-    @property
-    def _bars(self) -> Progress:
-        assert self.progress is not None
-        return self.progress
+        self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def bars(console: Console | None = None) -> Progress:

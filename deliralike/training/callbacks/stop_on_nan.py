@@ -96,22 +96,11 @@ class StopOnNaN(Callback):
 
 
 def _joined(of_all: Sequence[Sequence[str]]) -> str:
-    """Return the bad tensors of all processes in one text; equal ones of all without ranks.
-
-    The longest texts come first: those of the processes whose batch or loss was bad.
-    """
+    """Return the bad tensors of all processes in one text; equal ones of all without ranks."""
     texts = ["; then ".join(names) for names in of_all]
     if len(set(texts)) == 1:
         return texts[0]
-    ranks: dict[str, list[int]] = {}
-    for rank, text in enumerate(texts):
-        if text:
-            ranks.setdefault(text, []).append(rank)
-    longest_first = sorted(ranks, key=lambda text: -text.count("; then "))
-    parts = []
-    for text in longest_first:
-        numbers = ", ".join(map(str, ranks[text]))
-        parts.append(f"in process {numbers}: {text}")
+    parts = [f"in process {rank}: {text}" for rank, text in enumerate(texts) if text]
     return "; ".join(parts)
 
 

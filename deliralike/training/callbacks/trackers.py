@@ -97,11 +97,6 @@ class TensorBoard(Tracker):
             str(self.folder), purge_step=run.step
         )
 
-    def on_epoch(self, run: Run, epoch: Epoch) -> None:
-        """Add its steps, and the metrics at the last step of the epoch."""
-        super().on_epoch(run, epoch)
-        self._writer.flush()
-
     def on_end(self, run: Run) -> None:
         """Close the file."""
         if self._writer is not None:

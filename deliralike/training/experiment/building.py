@@ -142,7 +142,6 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     Raises:
         ArgumentError: There is no such setting of the network.
         SettingError: The network is for another task than the data.
-        BatchError: The samples cannot be mixed in batches.
     """
     if settings.transforms is None:
         settings = settings.with_(**_usual_transforms(settings, dataset))
@@ -150,19 +149,16 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
     _refuse_unknown(architecture, settings)
     is_score = dataset.task == "regression" and architecture.task == "classification"
     if architecture.task not in ("", dataset.task) and not is_score:
-        fitting = zoo.list(task=dataset.task)
-        near = get_close_matches(settings.network, fitting, n=5, cutoff=0.0)
         raise SettingError(
             f"network {settings.network!r} is for {architecture.task}, dataset {dataset.name!r} "
-            f"is for {dataset.task}. For {dataset.task} there are {', '.join(near)} and others: "
-            "see 'deliralike zoo'."
+            f"is for {dataset.task}: see 'deliralike zoo'"
         )
     given = architecture.rename_settings(settings.network_settings)
     chosen = _from_data(architecture, dataset) | given
     length = settings.length(settings.epochs * _updates(settings, dataset))
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)
     return settings.with_(
-        batch_transforms=_tried_batch_transforms(settings, dataset),
+        batch_transforms=with_classes(settings.batch_transforms, len(dataset.classes)),
         network_settings=chosen,
         optimizer_settings=asdict(settings.rule()),
         schedule_settings={**length, **settings.schedule_settings},
@@ -442,33 +438,6 @@ def _settings_of(folder: str | Path, backend: str | None) -> Settings:
     refuse_no_run(Path(folder))
     settings = read_settings(Path(folder) / SETTINGS)
     return settings.with_(backend=backend or settings.backend)
-
-
-def _tried_batch_transforms(
-    settings: Settings, dataset: data.Dataset
-) -> list[dict[str, Any]]:
-    """Return the complete transforms of batches, once they have mixed a batch."""
-    entries = with_classes(settings.batch_transforms, len(dataset.classes))
-    if entries:
-        batch = _batch_of_largest(settings, dataset)
-        with located(
-            f"batch_transforms, with dataset {dataset.name!r} for {dataset.task}"
-        ):
-            mix: Any = make_batch_transform(entries)
-            mix(batch, np.random.default_rng(settings.seed))
-    return entries
-
-
-def _batch_of_largest(settings: Settings, dataset: data.Dataset) -> Any:
-    """Return a batch of the two training samples that have the largest labels."""
-    labels = dataset.train.labels
-    largest = labels.max(axis=tuple(range(1, labels.ndim)))
-    samples = dataset.train.take(np.argsort(largest)[-2:])
-    return next(
-        data.Loader(
-            samples, transform=make_transform(settings.transforms or ())
-        ).batches()
-    )
 
 
 def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:

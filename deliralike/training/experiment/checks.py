@@ -122,17 +122,6 @@ def known_to(find: Callable[[str], Any]) -> Check:
     return check
 
 
-def optional(check: Check) -> Check:
-    """Return a check that allows None beside the values of another check."""
-
-    def check_unless_none(key: str, value: Any) -> Any:
-        if value is None:
-            return None
-        return check(key, value)
-
-    return check_unless_none
-
-
 def table(key: str, value: Any) -> Table:
     """Check that a value is a table of values by name."""
     if not isinstance(value, Mapping):
@@ -172,20 +161,13 @@ def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
 def arguments_of(make: Callable[..., Any], *unwanted: str) -> Check:
     """Return a check for a table of arguments of `make`, except those in `unwanted`."""
     allowed = []
-    required = []
     for name, parameter in inspect.signature(make).parameters.items():
-        is_named = parameter.kind is not parameter.VAR_KEYWORD
-        if is_named and name not in unwanted:
+        if parameter.kind is not parameter.VAR_KEYWORD and name not in unwanted:
             allowed.append(name)
-            if parameter.default is parameter.empty:
-                required.append(name)
 
     def check(key: str, value: Any) -> Table:
         settings = table(key, value)
         refuse_unknown_settings(key, settings, allowed)
-        for name in required:
-            if name not in settings:
-                raise SettingError(f"{key} needs {name!r}: {key} = {{{name} = ...}}")
         return settings
 
     return check

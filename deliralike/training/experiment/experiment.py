@@ -85,14 +85,6 @@ class Experiment:
         self.callbacks: MakeCallbacks = callbacks or tuple
         self.processes = SingleProcess() if processes is None else processes
 
-    def __repr__(self) -> str:
-        settings = self.settings
-        data_name = settings.data if self.dataset is None else self.dataset.name
-        return (
-            f"Experiment({settings.network} on {data_name}, {settings.backend}, "
-            f"{settings.epochs} epochs)"
-        )
-
     def with_(self, **changes: Any) -> Experiment:
         """Return another experiment with these settings changed."""
         return Experiment(

@@ -9,12 +9,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from deliralike.errors import SettingError, is_number, naming
+from deliralike.errors import SettingError, naming
+from deliralike.setting_types import TypedSettings
 from deliralike.training.array_file import replace_text
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.json_nests import without_nan
 from deliralike.training.lock import take_lock
 
 SETTINGS = "settings.toml"
@@ -48,7 +51,7 @@ KILLED = "killed"
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(TypedSettings):
     """The status of a run.
 
     Attributes:
@@ -97,14 +100,8 @@ def new_folder(path: str | Path) -> Path:
 
 def next_folder(parent: str | Path, prefix: str) -> Path:
     """Make the first folder of ``prefix-0001``, ``prefix-0002`` … that does not exist."""
-    for number in range(1, 10_000):
-        path = Path(parent) / f"{prefix}-{number:04d}"
-        if not path.exists():
-            return new_folder(path)
-    raise SettingError(
-        f"{str(parent)!r} is full: it has 9,999 folders {prefix}-…; remove some, or choose "
-        "another one"
-    )
+    paths = (Path(parent) / f"{prefix}-{number:04d}" for number in count(1))
+    return new_folder(next(path for path in paths if not path.exists()))
 
 
 def new_or_next_folder(path: str | os.PathLike[str] | None, prefix: str) -> Path:
@@ -220,11 +217,7 @@ def track_status(folder: Path, *, at_once: bool = True) -> Iterator[Record]:
 
 def write_status(folder: Path, status: Status) -> None:
     """Write a run's status; the file is whole at any moment."""
-    content = asdict(status)
-    content["metrics"] = {
-        name: _finite(value) for name, value in status.metrics.items()
-    }
-    write_json(folder / STATUS, content)
+    write_json(folder / STATUS, without_nan(asdict(status)))
 
 
 def read_status(folder: Path) -> Status | None:
@@ -238,8 +231,7 @@ def read_status(folder: Path) -> Status | None:
     content = read_json(folder / STATUS)
     try:
         status = Status(**content)
-        _refuse_wrong_values(asdict(status))
-    except TypeError as error:
+    except (TypeError, SettingError) as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
         ) from error
@@ -248,23 +240,6 @@ def read_status(folder: Path) -> Status | None:
         with suppress(SettingError), lock_folder(folder):
             return replace(status, status=KILLED)
     return status
-
-
-def _refuse_wrong_values(status: Mapping[str, Any]) -> None:
-    """Raise an error if a value of a status is of another type than its attribute.
-
-    Raises:
-        TypeError: One is; it is named.
-    """
-    for name, value in status.items():
-        if name in ("started", "seconds"):
-            is_right, wanted = is_number(value), "a number"
-        elif name == "metrics":
-            is_right, wanted = isinstance(value, Mapping), "numbers by name"
-        else:
-            is_right, wanted = isinstance(value, str), "a text"
-        if not is_right:
-            raise TypeError(f"status[{name!r}] is {value!r}, wanted {wanted}")
 
 
 def read_history(folder: Path) -> History:
@@ -344,10 +319,6 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"{str(path)!r} cannot be read: {error}") from error
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _number(value: Any) -> Any:

@@ -47,12 +47,12 @@ class Interval:
         """Return the interval of the mean of these values."""
         mean = float(np.mean(values))
         count = len(values)
-        spread = math.nan
+        low = high = math.nan
         if count > 1:
-            student = importlib.import_module("scipy.stats").t
-            quantile = student.ppf((1 + LEVEL) / 2, count - 1)
-            spread = float(quantile * np.std(values, ddof=1) / count**0.5)
-        return cls(mean, mean - spread, mean + spread, tuple(map(float, values)))
+            stats = importlib.import_module("scipy.stats")
+            ends = stats.t.interval(LEVEL, count - 1, mean, stats.sem(values))
+            low, high = map(float, ends)
+        return cls(mean, low, high, tuple(map(float, values)))
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"

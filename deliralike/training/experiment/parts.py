@@ -29,7 +29,6 @@ TRANSFORMS: Mapping[str, Callable[..., Any]] = {
     "noise": transforms.Noise,
     "normalise": transforms.Normalise,
     "pad-to": transforms.PadTo,
-    "rotate": transforms.Rotate,
     SCALING: transforms.ScaleColumns,
 }
 BATCH_TRANSFORMS: Mapping[str, Callable[..., Any]] = {"cutmix": CutMix, "mixup": Mixup}

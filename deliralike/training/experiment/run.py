@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from deliralike import data, weights
@@ -107,16 +107,11 @@ class RunResult:
     history: History = field(repr=False)
     metrics: Mapping[str, float]
     stopped: str = ""
-    _network: list[AbstractNetwork] = field(
-        default_factory=list, repr=False, compare=False
-    )
 
-    @property
+    @cached_property
     def network(self) -> AbstractNetwork:
         """The trained network; it is read from the folder when it is not in memory."""
-        if not self._network:
-            self._network.append(load_network(self.folder))
-        return self._network[0]
+        return load_network(self.folder)
 
 
 class _Beginning(Callback):
@@ -298,8 +293,10 @@ def load_result(folder: AnyPath, network: AbstractNetwork | None = None) -> RunR
     settings = _settings_of_start(folder)
     history = run_folder.read_history(folder)
     history.stopped = status.reason
-    networks = [] if network is None else [network]
-    return RunResult(folder, settings, history, status.metrics, status.reason, networks)
+    result = RunResult(folder, settings, history, status.metrics, status.reason)
+    if network is not None:
+        vars(result)["network"] = network
+    return result
 
 
 def finished_result(

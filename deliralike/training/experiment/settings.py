@@ -39,10 +39,6 @@ OPTIMIZER_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "lion": {"lr": 0.0003},
     "lamb": {"lr": 0.003},
     "radam": {"lr": 0.003},
-    "nadam": {"lr": 0.003},
-    "adamax": {"lr": 0.003},
-    "rprop": {"lr": 0.001},
-    "asgd": {"lr": 0.05},
     "adafactor": {"lr": 0.01},
     "muon": {"lr": 0.003, "adjust_lr_fn": "match_rms_adamw"},
 }
@@ -97,7 +93,7 @@ class Settings:
         {},
     )
     weights: str | None = _is(
-        checks.optional(checks.text),
+        checks.text,
         'Weights to begin with: a file, or published ones by name, "pretrained". A head for other '
         "classes keeps its start values.",
     )
@@ -113,7 +109,7 @@ class Settings:
         {},
     )
     transforms: Sequence[Any] | None = _is(
-        checks.optional(checks.named),
+        checks.named,
         'What is done to each training sample, by name: ["flip", {name = "noise", std = 0.1}]; '
         "none: what is usual for the data.",
     )
@@ -139,11 +135,11 @@ class Settings:
         checks.one_of("thread", "process"), '"thread" or "process".', "thread"
     )
     folds: int | None = _is(
-        checks.optional(checks.whole(2)),
+        checks.whole(2),
         "Cross-validation with so many folds; none: one split.",
     )
     fold: int | None = _is(
-        checks.optional(checks.whole(1)),
+        checks.whole(1),
         "Which of the folds is held out in this run, from 1; none: all in turn.",
     )
 
@@ -168,7 +164,7 @@ class Settings:
         "float32",
     )
     precision: str | None = _is(
-        checks.optional(checks.one_of(*PRECISIONS)),
+        checks.one_of(*PRECISIONS),
         'A shorter type for the forward pass: "bfloat16" or "float16".',
     )
     compile: bool = _is(
@@ -208,7 +204,7 @@ class Settings:
         {},
     )
     layer_decay: float | None = _is(
-        checks.optional(checks.between(0, 1)),
+        checks.between(0, 1),
         "By how much the learning rate falls from a layer to the one before it: 0.75 to fine-tune "
         "transformers.",
     )
@@ -218,7 +214,7 @@ class Settings:
         {},
     )
     schedule: str | None = _is(
-        checks.optional(checks.one_of(*SCHEDULES)),
+        checks.one_of(*SCHEDULES),
         f"How the learning rate goes, step by step: {', '.join(SCHEDULES)}.",
     )
     schedule_settings: Mapping[str, Any] = _is(
@@ -230,15 +226,15 @@ class Settings:
         checks.whole(1), "How many batches make one update together.", 1
     )
     clip_norm: float | None = _is(
-        checks.optional(checks.between(0)),
+        checks.between(0),
         "The most that the gradients' joint norm may be.",
     )
     clip_value: float | None = _is(
-        checks.optional(checks.between(0)),
+        checks.between(0),
         "The most that each element of a gradient may be, up or down.",
     )
     average: float | None = _is(
-        checks.optional(checks.between(0, 1)),
+        checks.between(0, 1),
         "Judge and keep an exponential average of the weights, with this decay: 0.999.",
     )
     epochs: int = _is(checks.whole(1), "Passes over the training data.", 5)
@@ -249,15 +245,15 @@ class Settings:
         (),
     )
     early_stopping: Mapping[str, Any] | None = _is(
-        checks.optional(checks.arguments_of(EarlyStopping)),
+        checks.arguments_of(EarlyStopping),
         'Stop when a metric gets no better: {monitor = "loss", mode = "min", patience = 5}.',
     )
     plateau: Mapping[str, Any] | None = _is(
-        checks.optional(checks.arguments_of(ReduceLROnPlateau)),
+        checks.arguments_of(ReduceLROnPlateau),
         'Lower the learning rate when a metric gets no better: {monitor = "loss", factor = 0.1}.',
     )
     checkpoints: Mapping[str, Any] | None = _is(
-        checks.optional(checks.arguments_of(Checkpoint, "folder")),
+        checks.arguments_of(Checkpoint, "folder"),
         "How often the whole state is saved, and how much is kept; none: never. With monitor and "
         "mode the best too.",
         {"every_epochs": 1, "keep": 2},
@@ -266,11 +262,11 @@ class Settings:
         checks.flag, "Write for TensorBoard as well, into a folder of the run's.", False
     )
     wandb: Mapping[str, Any] | None = _is(
-        checks.optional(checks.arguments_of(WandB, "folder", "config")),
+        checks.arguments_of(WandB, "folder", "config"),
         'Log to Weights & Biases as well: {project = "cells", mode = "offline"}.',
     )
     mlflow: Mapping[str, Any] | None = _is(
-        checks.optional(checks.arguments_of(MLflow, "params")),
+        checks.arguments_of(MLflow, "params"),
         'Log to MLflow as well: {experiment = "cells", tracking_uri = "sqlite:///runs.db"}.',
     )
     stop_on_nan: int = _is(
@@ -284,7 +280,10 @@ class Settings:
         """Check and copy every value, and check the values together."""
         for each in fields(self):
             check: Check = each.metadata["check"]
-            value = check(each.name, getattr(self, each.name))
+            value = getattr(self, each.name)
+            if value is None and str(each.type).endswith("| None"):
+                continue
+            value = check(each.name, value)
             object.__setattr__(self, each.name, value)
         if self.fold is not None and self.folds is None:
             raise SettingError(f"fold={self.fold!r} needs folds to be set")

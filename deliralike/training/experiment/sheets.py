@@ -28,7 +28,6 @@ _COLUMNS, _ROWS = 6, 4  # of pictures with one label each
 _MASKS = 5  # pictures with masks
 _NAMED = 30  # classes that fit beside a matrix
 _NUMBERED = 12  # classes whose numbers fit into it
-_LARGEST_COUNT = 10_000  # beyond, shares are written
 _RIGHT, _WRONG = "#009E73", "#D55E00"
 
 
@@ -167,10 +166,9 @@ def _draw_confusion(matrix: np.ndarray, classes: Sequence[str]) -> Figure:
         axis.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
         axis.set_yticks(range(len(names)), names, fontsize=8)
     if len(classes) <= _NUMBERED:
-        fits = matrix.max() < _LARGEST_COUNT
         for (row, column), share in np.ndenumerate(shares):
             colour = "white" if share > 0.5 else "black"
-            text = f"{matrix[row, column]:,.0f}" if fits else f"{share:.1%}"
+            text = f"{matrix[row, column]:,.0f}"
             axis.text(
                 column, row, text, ha="center", va="center", fontsize=7, color=colour
             )

@@ -103,12 +103,6 @@ def values_of(function: FunctionType) -> dict[str, Any]:
     return values
 
 
-def comparable(first: str, second: str) -> bool:
-    """Return whether two texts are not digests of bytecode of different versions of Python."""
-    versions = [text.partition(" of Python ")[2] for text in (first, second)]
-    return versions[0] == versions[1] or "" in versions
-
-
 def _content(code: CodeType) -> list[Any]:
     """Return the instructions, each with its constant or name; variables have numbers."""
     return [(each.opname, _argument(each)) for each in dis.get_instructions(code)]

@@ -16,8 +16,6 @@ from deliralike.data import Loader
 from deliralike.errors import (
     ArgumentError,
     CheckpointError,
-    SettingError,
-    refuse_unknown,
 )
 from deliralike.network.arguments import recorded_arguments
 from deliralike.network.base import AbstractNetwork, Block
@@ -102,21 +100,6 @@ def refuse_differences(
     return set(changed)
 
 
-def refuse_unknown_names(accept: Iterable[str], paths: Iterable[str]) -> None:
-    """Raise an error if an accepted name is not the name of any fingerprint.
-
-    Raises:
-        SettingError: The name is unknown; the message suggests the nearest one.
-    """
-    known: set[str] = set()
-    for path in paths:
-        known.update(parents(path))
-    for name in accept:
-        if name not in known:
-            kinds = sorted(_kinds(known))
-            refuse_unknown(name, kinds, f"accept: a run has no {name!r}", SettingError)
-
-
 def samples_of(loader: Loader) -> int | None:
     """Return the number of samples in an epoch; None for a stream."""
     try:
@@ -133,8 +116,7 @@ def _of_trainer(run: Run) -> dict[str, Any]:
     loader: Loader = run.loader
     average = None
     if trainer.average is not None:
-        names = ("decay", "start")
-        average = {name: getattr(trainer.average, name) for name in names}
+        average = {"decay": trainer.average.decay}
     return {
         "dtype": run.network.dtype_name,
         "seed": trainer.seed,
@@ -171,8 +153,8 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
     settings = {
         "precision": optimizer.precision,
         "accumulate": optimizer.accumulate,
-        "clip_norm": _single(norms),
-        "clip_value": _single(values),
+        "clip_norm": norms[0] if len(norms) == 1 else norms or None,
+        "clip_value": values[0] if len(values) == 1 else values or None,
         "hooks": own_hooks,
     }
     for kind, value in settings.items():
@@ -190,15 +172,6 @@ def _of_optimizer(name: str, optimizer: AbstractOptimizer, lr: float | None) -> 
         rule = replace(groups.rules[place], lr=groups.first[place])
         texts |= described(f"{where}.groups.{pattern}", rule)
     return texts
-
-
-def _single(values: list[float]) -> Any:
-    """Return the only value, a tuple of several values, or None."""
-    if not values:
-        return None
-    if len(values) == 1:
-        return values[0]
-    return tuple(values)
 
 
 def _of_network(network: AbstractNetwork) -> Iterator[tuple[str, str]]:

@@ -82,13 +82,9 @@ def _settings(run: Run, validation: Any) -> Texts:
 
 
 def _by_process(column: list[str | None]) -> str:
-    ranks: dict[str, list[str]] = {}
-    for rank, value in enumerate(column):
-        ranks.setdefault(value or "absent", []).append(str(rank))
-    parts = []
-    for value, numbers in ranks.items():
-        parts.append(f"{value} in process {' and '.join(numbers)}")
-    return ", ".join(parts)
+    return ", ".join(
+        f"{value or 'absent'} in process {rank}" for rank, value in enumerate(column)
+    )
 
 
 def _samples_in(validation: Any) -> int | None:

@@ -144,8 +144,7 @@ def _sequence(value: Collection[Any], above: Above) -> tuple[str, Parts]:
     inside: Texts = {}
     for number, item in enumerate(items[:: math.ceil(len(items) / SAMPLED)]):
         _add(inside, str(number), item, above)
-    known = [entry for entry in inside.items() if entry[1] != UNKNOWN]
-    return f"{text}, digest {code_digest.digest(repr(known))}", {}
+    return f"{text}, digest {code_digest.digest(repr(inside))}", {}
 
 
 def _parts_of_function(function: FunctionType) -> Parts:
@@ -218,7 +217,7 @@ def differences(
             continue
         old = before.get(path, "absent")
         new = here.get(path, "absent")
-        if old != new and code_digest.comparable(old, new):
+        if old != new:
             differing[path] = f"was {old}, here it is {new}"
     return differing
 

@@ -3,7 +3,6 @@
 from deliralike.training.metrics.evidence import Evidence
 from deliralike.training.metrics.labels import (
     Accuracy,
-    CalibrationError,
     ConfusionMatrix,
     CrossEntropy,
     TopK,
@@ -31,7 +30,6 @@ from deliralike.training.metrics.regression import (
     RootMeanSquaredError,
 )
 from deliralike.training.metrics.surface import (
-    AverageSurfaceDistance,
     Hausdorff,
     SurfaceDice,
 )
@@ -41,8 +39,6 @@ __all__ = [
     "R2",
     "Accuracy",
     "AveragePrecision",
-    "AverageSurfaceDistance",
-    "CalibrationError",
     "ConfusionMatrix",
     "CrossEntropy",
     "Dice",

@@ -85,8 +85,6 @@ class Evidence:
         level: float = 0.95,
         resamples: int = 1000,
         seed: int = 0,
-        *,
-        groups: Sequence[Any] | np.ndarray | None = None,
     ) -> Interval | dict[str, Interval]:
         """Return a confidence interval by bootstrap over samples, or one for each figure.
 
@@ -96,15 +94,12 @@ class Evidence:
         Args:
             level: The confidence, between 0 and 1.
             resamples: The number of draws of as many samples, with replacement.
-            groups: The group (a patient, say) of each sample, in the order in which samples were
-                added. Whole groups are drawn then, since samples of one group are no independent
-                evidence.
 
         Returns:
             ``(low, high)``.
 
         Raises:
-            BatchError: There are fewer than two samples or groups, or `groups` has another length.
+            BatchError: There are fewer than two samples.
             SettingError: `level` or `resamples` makes no sense.
 
         Source:
@@ -126,7 +121,7 @@ class Evidence:
         value = self.value()
         ends = bootstrap.intervals(
             statistic,
-            bootstrap.units(self.samples, groups),
+            self.samples,
             level=level,
             resamples=resamples,
             seed=seed,

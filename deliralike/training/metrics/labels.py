@@ -1,4 +1,4 @@
-"""Metrics of one label a place: accuracy, cross-entropy, calibration, the confusion matrix."""
+"""Metrics of one label a place: accuracy, cross-entropy, the confusion matrix."""
 
 from __future__ import annotations
 
@@ -145,71 +145,16 @@ class CrossEntropy(LabelMetric):
 
 
 def log_softmax(scores: np.ndarray) -> np.ndarray:
-    """Return log-probabilities from logits along axis 1."""
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    """Return log-probabilities from logits along axis 1; sure ones do not become equal.
 
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationError(LabelMetric):
-    """The expected calibration error: the mean gap between confidence and accuracy over bins.
-
-    Bins are ranges of confidence. The confidence is the probability of the predicted class, for two
-    classes and for more. Bins are equally wide and include their upper end. NaN where a score is
-    NaN, or where no label counts.
-
-    Args:
-        bins: The number of bins between 0 and 1.
-        ignored: The label that does not count.
-        from_probabilities: Whether scores are probabilities; else they are logits.
-
-    Shapes:
-        Scores ``(samples, classes, ...)``, labels ``(samples, ...)``.
-
-    Source:
-        Guo et al. 2017, arXiv 1706.04599.
-
-    Example:
-        >>> p = np.array([[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.75, 0.25]])
-        >>> CalibrationError(from_probabilities=True)(p, np.array([0, 0, 1, 1]))
-        0.25
+    NaN where a logit is NaN or plus infinity.
     """
-
-    name = "calibration-error"
-    higher_is_better = False
-    bins: int = 15
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        super().__post_init__()
-        if self.bins < 1:
-            raise SettingError(f"{self.name} needs at least one bin, not {self.bins!r}")
-
-    def evidence(self, outputs: Any, targets: Any) -> Rows:
-        """Return each sample's sum of ``right - confidence`` in each bin, and its counted labels.
-
-        Shapes:
-            ``gaps`` is ``(samples, bins)``.
-        """
-        batch = self.labelled(outputs, targets)
-        scores = batch.scores.astype(np.float64)
-        confidence = scores.max(axis=1)
-        if not self.from_probabilities:
-            with np.errstate(invalid="ignore"):  # infinite logits give NaN
-                confidence = np.exp(log_softmax(scores).max(axis=1))
-        is_right = batch.predicted() == batch.labels
-        gaps = np.where(batch.counted, is_right - confidence, 0.0)
-        inner_edges = np.linspace(0, 1, self.bins + 1)[1:-1]
-        bins = np.searchsorted(inner_edges, confidence)
-        return {
-            "gaps": counted_by_row(bins, self.bins, gaps),
-            "counted": batch.counted.sum(axis=1),
-        }
-
-    def compute(self, evidence: Any) -> float:
-        """Return the sum of the sizes of the bins' gaps, divided by the number of labels."""
-        gaps = evidence["gaps"].sum(axis=0)
-        return ratio(np.abs(gaps).sum(), evidence["counted"].sum())
+    top = scores.argmax(axis=1, keepdims=True)
+    shifted = scores - np.take_along_axis(scores, top, axis=1)
+    others = np.exp(shifted)
+    # The top's own 1 would cost the digits of the others.
+    np.put_along_axis(others, top, 0.0, axis=1)
+    return shifted - np.log1p(others.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,8 +165,6 @@ class ConfusionMatrix(ClassMetric):
 
     Args:
         classes: Names of the classes; their numbers when not given.
-        normalise: Give fractions of the true class instead of counts; NaN for a class without
-            labels.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
@@ -237,7 +180,6 @@ class ConfusionMatrix(ClassMetric):
     name = "confusion"
     higher_is_better = True
     pads = True  # nothing is added to a cell
-    normalise: bool = False
 
     def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the cells of the matrix and the numbers that each sample adds to them.
@@ -275,7 +217,4 @@ class ConfusionMatrix(ClassMetric):
         matrix = np.bincount(cells, adds, classes**2).reshape(classes, classes)
         if np.isnan(matrix).any():
             return np.full_like(matrix, np.nan)
-        if not self.normalise:
-            return matrix
-        with np.errstate(invalid="ignore"):  # a class without labels
-            return matrix / matrix.sum(axis=1, keepdims=True)
+        return matrix

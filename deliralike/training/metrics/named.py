@@ -9,7 +9,6 @@ from typing import Any
 from deliralike.training.by_name import make_by_name
 from deliralike.training.metrics.labels import (
     Accuracy,
-    CalibrationError,
     ConfusionMatrix,
     CrossEntropy,
     TopK,
@@ -31,7 +30,6 @@ from deliralike.training.metrics.regression import (
     RootMeanSquaredError,
 )
 from deliralike.training.metrics.surface import (
-    AverageSurfaceDistance,
     Hausdorff,
     SurfaceDice,
 )
@@ -56,8 +54,8 @@ def known() -> list[str]:
     """Return the names of all metrics.
 
     Example:
-        >>> known()[:4]
-        ['accuracy', 'average-precision', 'average-surface-distance', 'calibration-error']
+        >>> known()[:3]
+        ['accuracy', 'average-precision', 'confusion']
     """
     return sorted(METRICS)
 
@@ -65,8 +63,6 @@ def known() -> list[str]:
 METRICS: Mapping[str, Callable[..., Metric]] = {
     "accuracy": Accuracy,
     "average-precision": AveragePrecision,
-    "average-surface-distance": AverageSurfaceDistance,
-    "calibration-error": CalibrationError,
     "confusion": ConfusionMatrix,
     "dice": Dice,
     "f1": F1,

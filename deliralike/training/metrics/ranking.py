@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from deliralike.data.packages import needed
-from deliralike.errors import BatchError, SettingError, refuse_unknown
+from deliralike.training.metrics.labels import log_softmax
 from deliralike.training.metrics.metric import Figures, Rows
-from deliralike.training.metrics.scores import ClassMetric, array_of, ratio, refuse_mean
-
-AVERAGES = ("macro", "weighted")
+from deliralike.training.metrics.scores import ClassMetric, refuse_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +22,14 @@ class Ranking(ClassMetric):
     """
 
     higher_is_better = True
+    function: ClassVar[str]  # of scikit-learn
+    needs_negatives: ClassVar[bool] = False
     pads = True  # a place of zeros is not counted
-    average: str = "macro"
     by_class: bool = False
-    multilabel: bool = False
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        message = f"{self.name} has no average {self.average!r}"
-        refuse_unknown(self.average, AVERAGES, message, SettingError)
         if self.by_class:
             refuse_mean(self.classes or (), "class", self.name)
 
@@ -43,43 +37,13 @@ class Ranking(ClassMetric):
         """Return the scores of each question in the order of probabilities, and its answers.
 
         Shapes:
-            ``(samples, questions, places)``; ``counted`` is ``(samples, questions or 1, places)``.
+            ``(samples, questions, places)``; ``counted`` is ``(samples, places)``.
         """
-        if self.multilabel:
-            return self._of_several(outputs, targets)
-        return self._rows_of_labels(outputs, targets)
-
-    def compute(self, evidence: Any) -> Figures:
-        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
-        all_scores = evidence["scores"]
-        all_counted = np.broadcast_to(evidence["counted"], all_scores.shape)
-        figures = []
-        positives = []
-        has_nan = False
-        for question in range(all_scores.shape[1]):
-            counted = all_counted[:, question]
-            scores = all_scores[:, question][counted]
-            positive = evidence["positive"][:, question][counted]
-            figures.append(self._figure(scores, positive))
-            positives.append(positive.sum())
-            if np.isnan(scores).any():
-                has_nan = True
-        mean = float("nan")
-        if not has_nan:
-            mean = _mean(np.array(figures), positives, self.average)
-        if not self.by_class:
-            return mean
-        by_name = dict(zip(self._names(len(figures)), figures, strict=True))
-        return by_name | {"mean": mean}
-
-    @abstractmethod
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float: ...
-
-    def _rows_of_labels(self, outputs: Any, targets: Any) -> Rows:
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
-            scores = log_odds(scores)
+            with np.errstate(invalid="ignore"):  # inf - inf
+                scores = log_softmax(scores)
         questions = np.array([1])
         if batch.classes > 2:
             questions = np.arange(batch.classes)
@@ -87,38 +51,40 @@ class Ranking(ClassMetric):
         return {
             "scores": scores[:, questions],
             "positive": positive,
-            "counted": batch.counted[:, np.newaxis],
+            "counted": batch.counted,
         }
 
-    def _of_several(self, outputs: Any, targets: Any) -> Rows:
-        scores = array_of(outputs, "scores", self.name)
-        labels = array_of(targets, "labels", self.name)
-        if scores.ndim < 2 or scores.shape != labels.shape:
-            raise BatchError(
-                f"scores of shape {scores.shape} do not fit labels of shape {labels.shape}: with "
-                "several labels a sample both are (samples, labels, ...)"
+    def compute(self, evidence: Any) -> Figures:
+        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
+        counted = evidence["counted"]
+        figures = []
+        has_nan = False
+        for question in range(evidence["scores"].shape[1]):
+            scores = evidence["scores"][:, question][counted]
+            figures.append(
+                self._figure(scores, evidence["positive"][:, question][counted])
             )
-        self.class_names(scores.shape[1])
-        flat_shape = (*scores.shape[:2], -1)
-        scores = scores.reshape(flat_shape)
-        labels = labels.reshape(flat_shape)
-        counted = np.ones(labels.shape, bool)
-        if self.ignored is not None:
-            counted = labels != self.ignored
-        if not np.isin(labels[counted], (0, 1)).all():
-            raise BatchError(
-                f"{self.name} of several labels a sample wants labels of 0 and 1"
-            )
-        return {
-            "scores": scores.astype(np.float64),
-            "positive": labels == 1,
-            "counted": counted,
-        }
+            has_nan |= bool(np.isnan(scores).any())
+        defined = [figure for figure in figures if not np.isnan(figure)]
+        mean = float("nan")
+        if defined and not has_nan:
+            mean = float(np.mean(defined))
+        if not self.by_class:
+            return mean
+        names = self.class_names(max(len(figures), 2))[-len(figures) :]
+        return dict(zip(names, figures, strict=True)) | {"mean": mean}
 
-    def _names(self, questions: int) -> list[str]:
-        if questions == 1 and not self.multilabel:
-            return [self.class_names(2)[1]]
-        return self.class_names(questions)
+    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
+        """Return scikit-learn's figure; NaN where the answers of one kind are not there."""
+        has_both = positive.any() and not (self.needs_negatives and positive.all())
+        if not has_both or np.isnan(scores).any():
+            return float("nan")
+        package = needed(
+            "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
+        )
+        # In whole numbers, since scores may be infinite.
+        ranks = np.unique(scores, return_inverse=True)[1]
+        return float(getattr(package, self.function)(positive, ranks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,12 +96,8 @@ class RocAuc(Ranking):
     mean; NaN when there is no other, or a score is NaN.
 
     Args:
-        average: The mean over classes, ``"macro"`` (each counts the same) or ``"weighted"`` (by its
-            labels).
         classes: Names of the classes; their numbers when not given.
         by_class: Give the figure of each class and ``"mean"``.
-        multilabel: Whether each class is a question of its own: labels have the shape of the
-            scores, 0 or 1.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; else they are logits.
 
@@ -153,11 +115,8 @@ class RocAuc(Ranking):
     """
 
     name = "roc-auc"
-
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        if positive.all() or not positive.any() or np.isnan(scores).any():
-            return float("nan")
-        return float(_scikit_learn().roc_auc_score(positive, _ranks(scores)))
+    function = "roc_auc_score"
+    needs_negatives = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,52 +141,4 @@ class AveragePrecision(Ranking):
     """
 
     name = "average-precision"
-
-    def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
-        if not positive.any() or np.isnan(scores).any():
-            return float("nan")
-        return float(_scikit_learn().average_precision_score(positive, _ranks(scores)))
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return whole numbers in the order of the scores, which may be infinite."""
-    return np.unique(scores, return_inverse=True)[1]
-
-
-def _scikit_learn() -> Any:
-    return needed(
-        "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
-    )
-
-
-def log_odds(logits: np.ndarray) -> np.ndarray:
-    """Return ``log(p / (1 - p))`` of each class, which ranks as `p` does and does not saturate.
-
-    Infinite where no other class is possible; NaN where a logit is NaN or plus infinity.
-
-    Shapes:
-        ``(samples, classes, places)``, both.
-    """
-    top = logits.argmax(axis=1, keepdims=True)
-    highest = np.take_along_axis(logits, top, axis=1)
-    with np.errstate(invalid="ignore"):  # inf - inf
-        exp = np.exp(logits - highest)
-        # The highest's 1 is in the sum, so no digits are lost, except in its own.
-        rest = exp.sum(axis=1, keepdims=True) - exp
-    np.put_along_axis(rest, top, 1.0, axis=1)
-    others = highest + np.log(rest)
-    without = logits.copy()
-    np.put_along_axis(without, top, -np.inf, axis=1)
-    others_of_top = np.logaddexp.reduce(without, axis=1, keepdims=True)
-    np.put_along_axis(others, top, others_of_top, axis=1)
-    return logits - others
-
-
-def _mean(figures: np.ndarray, positives: Sequence[Any], average: str) -> float:
-    weights = np.ones(len(figures))
-    if average == "weighted":
-        weights = np.array(positives, np.float64)
-    defined = ~np.isnan(figures)
-    figures = figures[defined]
-    weights = weights[defined]
-    return ratio((figures * weights).sum(), weights.sum())
+    function = "average_precision_score"

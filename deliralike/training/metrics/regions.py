@@ -18,7 +18,6 @@ from deliralike.training.metrics.scores import (
 )
 
 OVER = ("samples", "voxels")
-MEAN_OF = ("classes", "samples")
 Ratio = tuple[
     np.ndarray, np.ndarray
 ]  # a part and the whole, or figures and whether there is one
@@ -44,28 +43,13 @@ class RegionRatio(ClassMetric):
     higher_is_better = True
     over: str = "voxels"
     include_background: bool = True
-    mean_of: str = "classes"
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
         message = f"{self.name} is taken over samples or voxels, not {self.over!r}"
         refuse_unknown(self.over, OVER, message, SettingError)
-        check_mean(self.mean_of, self.classes, self.name)
-        if self.mean_of == "samples":
-            self.need_samples("mean_of='samples'")
-
-    def need_samples(self, setting: str) -> None:
-        """Refuse a setting about single samples where the figure is one of all voxels.
-
-        Raises:
-            SettingError: There are no figures of single samples.
-        """
-        if self.over != "samples":
-            raise SettingError(
-                f"{self.name}: {setting} is about figures of single samples, and over='voxels' has "
-                "one figure of all: add over='samples'"
-            )
+        refuse_mean(self.classes or (), "class", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> Counts:
         """Return the counts of each class in each sample."""
@@ -91,7 +75,6 @@ class RegionRatio(ClassMetric):
             defined,
             names=self.class_names(figures.shape[1]),
             include_background=self.include_background,
-            mean_of=self.mean_of,
         )
 
     def _figures(self, counts: Counts) -> Ratio:
@@ -110,13 +93,8 @@ def by_class(
     *,
     names: Sequence[str],
     include_background: bool,
-    mean_of: str,
 ) -> dict[str, float]:
     """Return the mean of each class over the samples where it is defined, and the mean of all.
-
-    Args:
-        mean_of: ``"classes"``: the mean of the classes' means; ``"samples"``: the mean of the
-            samples' means over their classes.
 
     Shapes:
         Figures and defined ``(samples, classes)``.
@@ -125,35 +103,17 @@ def by_class(
         names = names[1:]
         figures = figures[:, 1:]
         defined = defined[:, 1:]
-    of_classes = _means(figures, defined, axis=0)
-    by_name = dict(zip(names, of_classes.tolist(), strict=True))
-    axis = 0 if mean_of == "classes" else 1
-    means = _means(figures, defined, axis=axis)
-    has_mean = np.any(defined, axis=axis)
+    means = ratios(np.where(defined, figures, 0).sum(axis=0), defined.sum(axis=0))
+    by_name = dict(zip(names, means.tolist(), strict=True))
+    has_mean = np.any(defined, axis=0)
     by_name["mean"] = float(ratios(means[has_mean].sum(), has_mean.sum()))
     return by_name
-
-
-def check_mean(mean_of: str, classes: Sequence[str] | None, metric: str) -> None:
-    """Check which mean is wanted, and that no class has its name.
-
-    Raises:
-        SettingError: A class is called ``"mean"``, or there is no such mean.
-    """
-    message = f"{metric} has a mean of classes or of samples, not of {mean_of!r}"
-    refuse_unknown(mean_of, MEAN_OF, message, SettingError)
-    refuse_mean(classes or (), "class", metric)
 
 
 def ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Return ``part / whole``; NaN for 0 by 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.divide(part, whole)
-
-
-def _means(figures: np.ndarray, defined: np.ndarray, axis: int) -> np.ndarray:
-    """Return means along an axis of the figures that are defined; NaN where none is."""
-    return ratios(np.where(defined, figures, 0).sum(axis=axis), defined.sum(axis=axis))
 
 
 def _count(batch: Labelled, values: np.ndarray) -> np.ndarray:
@@ -177,8 +137,11 @@ class Overlap(RegionRatio):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.ignore_empty is not None:
-            self.need_samples(f"ignore_empty={self.ignore_empty!r}")
+        if self.ignore_empty is not None and self.over != "samples":
+            raise SettingError(
+                f"{self.name}: ignore_empty={self.ignore_empty!r} is about figures of single "
+                "samples, and over='voxels' has one figure of all: add over='samples'"
+            )
 
     def _figures(self, counts: Counts) -> Ratio:
         figures, defined = super()._figures(counts)
@@ -202,9 +165,6 @@ class Dice(Overlap):
         over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
             ``"samples"``: the mean of every sample's figure, for volumes and pictures.
         include_background: Whether class 0 is among the figures and the mean.
-        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``, each with the mean
-            of its own classes (with ``over="samples"``); they differ where a class has no figure in
-            some samples.
         ignored: The label of voxels that do not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
@@ -268,7 +228,6 @@ class Sensitivity(RegionRatio):
         over: ``"voxels"``: one figure from the voxels of all samples, which is scikit-learn's;
             ``"samples"``: the mean of every sample's figure, for volumes and pictures.
         include_background: Whether class 0 is among the figures and the mean.
-        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``; see `Dice`.
         ignored: The label of voxels that do not count.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.

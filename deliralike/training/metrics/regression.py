@@ -163,11 +163,10 @@ class R2(Errors):
 
     def _evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return each sample's squared errors, and its targets' mean and squared deviations."""
-        errors, target = self._flat(outputs, targets)
+        _, target = self._flat(outputs, targets)
         mean = target.mean(axis=1, keepdims=True)
         return {
-            "sum": (errors**2).sum(axis=1),
-            "places": np.full(len(errors), errors.shape[1]),
+            **super()._evidence(outputs, targets),
             "mean": mean[:, 0],
             "squares": ((target - mean) ** 2).sum(axis=1),
         }

@@ -12,8 +12,8 @@ import numpy as np
 from deliralike.data.packages import needed
 from deliralike.errors import BatchError, SettingError
 from deliralike.training.metrics.metric import Rows
-from deliralike.training.metrics.regions import by_class, check_mean
-from deliralike.training.metrics.scores import ClassMetric
+from deliralike.training.metrics.regions import by_class
+from deliralike.training.metrics.scores import ClassMetric, refuse_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,6 @@ class SurfaceMetric(ClassMetric):
     higher_is_better = False
     spacing: float | Sequence[float] | None = None
     include_background: bool = False
-    mean_of: str = "classes"
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -33,7 +32,7 @@ class SurfaceMetric(ClassMetric):
             raise SettingError(
                 f"spacing is a size above 0 along each axis, not {self.spacing!r}"
             )
-        check_mean(self.mean_of, self.classes, self.name)
+        refuse_mean(self.classes or (), "class", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the figure of each class in each sample, and whether it is defined.
@@ -47,16 +46,13 @@ class SurfaceMetric(ClassMetric):
         predicted = np.where(batch.counted, batch.predicted(), -1).reshape(shape)
         true = np.where(batch.counted, batch.labels, -1).reshape(shape)
         figures = np.full((len(batch.labels), batch.classes), np.nan)
-        settings = self._settings(batch.classes)
         first = 0 if self.include_background else 1
         for i in range(len(figures)):
             for c in range(first, batch.classes):
                 predicted_surface = surface(predicted[i] == c) * spacing
                 true_surface = surface(true[i] == c) * spacing
                 if len(predicted_surface) and len(true_surface):
-                    figures[i, c] = self._figure(
-                        predicted_surface, true_surface, settings[c]
-                    )
+                    figures[i, c] = self._figure(predicted_surface, true_surface)
                 elif len(predicted_surface) or len(true_surface):
                     figures[i, c] = getattr(self, "missing", 0.0)
         return {
@@ -74,15 +70,10 @@ class SurfaceMetric(ClassMetric):
             evidence["defined"],
             names=self.class_names(figures.shape[1]),
             include_background=self.include_background,
-            mean_of=self.mean_of,
         )
 
-    def _settings(self, classes: int) -> Sequence[Any]:
-        """Return what `_figure` gets for each class."""
-        return [None] * classes
-
     @abstractmethod
-    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+    def _figure(self, predicted: np.ndarray, true: np.ndarray) -> float:
         """Return the figure of one class in one sample, from the voxels of both surfaces.
 
         Where one of the regions is empty the figure is `missing`, or 0 without such a setting.
@@ -125,7 +116,6 @@ class Hausdorff(SurfaceMetric):
         missing: The distance to a region that is not there: infinite, or a number such as the
             picture's diagonal; NaN leaves the sample out (as MONAI does with a percentile).
         include_background: Whether class 0 is among the figures and the mean.
-        mean_of: The mean is that of the ``"classes"``, or of the ``"samples"``; see `Dice`.
         ignored: The label of voxels that do not count; they belong to no region.
         from_probabilities: Whether scores are probabilities; it matters for those of one channel
             only.
@@ -163,43 +153,10 @@ class Hausdorff(SurfaceMetric):
             return "hausdorff"
         return f"hausdorff{self.percentile:g}"
 
-    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+    def _figure(self, predicted: np.ndarray, true: np.ndarray) -> float:
         forward = np.percentile(nearest(predicted, true), self.percentile)
         backward = np.percentile(nearest(true, predicted), self.percentile)
         return float(max(forward, backward))
-
-
-@dataclass(frozen=True, kw_only=True)
-class AverageSurfaceDistance(SurfaceMetric):
-    """The mean distance of the predicted surface to the true one: by class, and ``"mean"``.
-
-    Settings and rules are those of `Hausdorff`.
-
-    Args:
-        symmetric: Whether the distances of the true surface to the predicted one belong to the mean
-            too: each voxel of either surface counts once.
-
-    Shapes:
-        Scores ``(samples, classes, *size)``, labels ``(samples, *size)``.
-
-    Raises:
-        DataUnavailable: SciPy is not installed.
-
-    Example:
-        >>> scores = np.eye(2)[[[1, 1, 0, 0, 0]]].transpose(0, 2, 1)  # (1, classes, 5 pixels)
-        >>> AverageSurfaceDistance(spacing=(2.0,))(scores, np.array([[1, 0, 0, 0, 0]]))
-        {'1': 1.0, 'mean': 1.0}
-    """
-
-    name = "average-surface-distance"
-    symmetric: bool = False
-    missing: float = float("inf")
-
-    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
-        distances = nearest(predicted, true)
-        if self.symmetric:
-            distances = np.concatenate([distances, nearest(true, predicted)])
-        return float(distances.mean())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,8 +167,7 @@ class SurfaceDice(SurfaceMetric):
     except that a class which is only predicted, or only true, counts 0.
 
     Args:
-        tolerance: The largest distance that counts as right, in the unit of `spacing`; one number,
-            or one for each class of the figures.
+        tolerance: The largest distance that counts as right, in the unit of `spacing`.
 
     Shapes:
         Scores ``(samples, classes, *size)``, labels ``(samples, *size)``.
@@ -230,33 +186,23 @@ class SurfaceDice(SurfaceMetric):
 
     name = "surface-dice"
     higher_is_better = True
-    tolerance: float | Sequence[float] = 1.0
+    tolerance: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        tolerances = np.asarray(self.tolerance, np.float64)
-        if not (np.isfinite(tolerances) & (tolerances >= 0)).all():
+        if not 0 <= self.tolerance < np.inf:
             raise SettingError(
-                f"tolerance is a finite distance from 0 up, or one for each class, not "
-                f"{self.tolerance!r}"
+                f"tolerance is a finite distance from 0 up, not {self.tolerance!r}"
             )
 
-    def _settings(self, classes: int) -> Sequence[Any]:
-        tolerances = np.asarray(self.tolerance)
-        without = 0 if self.include_background else 1
-        if tolerances.ndim and len(tolerances) != classes - without:
-            raise SettingError(
-                f"{self.name} has figures of {classes - without} classes, and {self.tolerance!r} "
-                f"has {len(tolerances)} tolerances"
-            )
-        return [None] * without + list(np.broadcast_to(tolerances, classes - without))
-
-    def _figure(self, predicted: np.ndarray, true: np.ndarray, setting: Any) -> float:
+    def _figure(self, predicted: np.ndarray, true: np.ndarray) -> float:
         both = [nearest(predicted, true), nearest(true, predicted)]
         distances = np.concatenate(both)
         # In float32, since a distance of one voxel is the spacing but for its last bits.
-        return float((distances.astype(np.float32) <= np.float32(setting)).mean())
+        return float(
+            (distances.astype(np.float32) <= np.float32(self.tolerance)).mean()
+        )
 
 
 def surface(region: np.ndarray) -> np.ndarray:

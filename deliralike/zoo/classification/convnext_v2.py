@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from deliralike.network.base import Network
 from deliralike.nn.layers.containers import Sequential
 from deliralike.nn.start import ZEROS, Normal
@@ -22,65 +20,12 @@ from deliralike.zoo.blocks import (
     large_enough,
 )
 from deliralike.zoo.classification.convnext import ChannelNorm
-from deliralike.zoo.keymaps import KeyMap, Replacement, Transform, by_patterns
 from deliralike.zoo.layouts import channels_first, channels_last
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import paired
 
 _EPS = 1e-6
-
-_BLOCK = r"stages\.(\d+)\.blocks\.(\d+)"
-_NAMES: dict[str, dict[str, Replacement]] = {
-    "facebook": {
-        r"stem\.(\d\.\w+)": r"downsample_layers.0.\1",
-        r"stages\.(\d+)\.downsample\.(\d\.\w+)": r"downsample_layers.\1.\2",
-        rf"{_BLOCK}\.conv_dw\.(\w+)": r"stages.\1.\2.dwconv.\3",
-        rf"{_BLOCK}\.norm\.(\w+)": r"stages.\1.\2.norm.\3",
-        rf"{_BLOCK}\.mlp\.fc(\d\.\w+)": r"stages.\1.\2.pwconv\3",
-        rf"{_BLOCK}\.mlp\.grn\.weight": r"stages.\1.\2.grn.gamma",
-        rf"{_BLOCK}\.mlp\.grn\.bias": r"stages.\1.\2.grn.beta",
-        r"head\.norm\.(\w+)": r"norm.\1",
-        r"head\.fc\.(\w+)": r"head.\1",
-    },
-    "transformers": {
-        r"stem\.0\.(\w+)": r"convnextv2.embeddings.patch_embeddings.\1",
-        r"stem\.1\.(\w+)": r"convnextv2.embeddings.layernorm.\1",
-        r"stages\.(\d+)\.downsample\.(\d\.\w+)": (
-            r"convnextv2.encoder.stages.\1.downsampling_layer.\2"
-        ),
-        rf"{_BLOCK}\.conv_dw\.(\w+)": r"convnextv2.encoder.stages.\1.layers.\2.dwconv.\3",
-        rf"{_BLOCK}\.norm\.(\w+)": r"convnextv2.encoder.stages.\1.layers.\2.layernorm.\3",
-        rf"{_BLOCK}\.mlp\.fc(\d\.\w+)": r"convnextv2.encoder.stages.\1.layers.\2.pwconv\3",
-        rf"{_BLOCK}\.mlp\.(grn\.\w+)": r"convnextv2.encoder.stages.\1.layers.\2.\3",
-        r"head\.norm\.(\w+)": r"convnextv2.layernorm.\1",
-        r"head\.fc\.(\w+)": r"classifier.\1",
-    },
-}
-_NOTES = {
-    "transformers": ("the last normalisation's epsilon is 1e-12 there, 1e-6 here",)
-}
-
-
-def _keymaps(kernel: tuple[int, ...]) -> tuple[KeyMap, ...]:
-    """Return the layouts of Facebook's files and Hugging Face's.
-
-    Args:
-        kernel: The size of the kernels in blocks, ``()`` for linear layers, which the files have.
-    """
-    shapes: dict[str, tuple[Transform, Transform]] = {
-        "*.grn.*": (np.ravel, lambda w: w.reshape(1, 1, 1, -1)),
-        "*.mlp.fc?.weight": (
-            lambda w: w.reshape(*w.shape, *kernel),
-            lambda w: w.reshape(w.shape[:2]),
-        ),
-    }
-    keymaps = []
-    for name, patterns in _NAMES.items():
-        keymaps.append(
-            KeyMap(name, by_patterns(patterns), shapes, notes=_NOTES.get(name, ()))
-        )
-    return tuple(keymaps)
 
 
 class GlobalResponseNorm(Network):
@@ -209,8 +154,7 @@ class ConvNeXtV2(Model):
     """ConvNeXt with response normalisation in the place of scales, as timm builds it.
 
     Source: Woo et al. 2023, arXiv 2301.00808. Names, order, shapes and start values are those of
-    ``timm.models.convnext`` with ``use_grn=True``; the same names in 1, 2 and 3 dimensions. The key
-    maps ``"facebook"`` and ``"transformers"`` have those of the authors' files and Hugging Face's.
+    ``timm.models.convnext`` with ``use_grn=True``; the same names in 1, 2 and 3 dimensions.
 
     Args:
         layers: The number of blocks in each stage.
@@ -273,12 +217,6 @@ class ConvNeXtV2(Model):
             "fc": classifier(nn, widths[-1], num_classes, "ConvNeXtV2"),
         }
         self.head = nn.Sequential(head)
-        self.kernel = (1,) * dims if conv_mlp else ()
-
-    @property
-    def keymaps(self):  # type: ignore[override]
-        """The layouts of the authors and of Hugging Face."""
-        return _keymaps(self.kernel)
 
     def forward(self, x):
         self._check_size(x)

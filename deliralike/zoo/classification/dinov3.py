@@ -11,8 +11,7 @@ import numpy as np
 from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
-from deliralike.zoo.blocks import classifier, images
-from deliralike.zoo.classification.efficientformer import TokenMlp
+from deliralike.zoo.blocks import Mlp, classifier, images
 from deliralike.zoo.classification.vit import after
 from deliralike.zoo.layouts import as_grid, as_tokens, attend_heads, unpacked_heads
 from deliralike.zoo.model import Model
@@ -152,6 +151,12 @@ class Block(Network):
     def forward(self, x, cosines, sines):
         x = x + self.gamma_1 * self.attn(self.norm1(x), cosines, sines)
         return x + self.gamma_2 * self.mlp(self.norm2(x))
+
+
+class TokenMlp(Mlp):
+    """Two linear layers and a GELU between them, with timm's start values for transformers."""
+
+    start_values = {"fc?.weight": Normal(0.02), "fc?.bias": ZEROS}
 
 
 class Attention(Network):

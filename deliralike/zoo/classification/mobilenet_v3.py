@@ -1,7 +1,6 @@
 """MobileNetV3, large and small, as torchvision builds them.
 
-They follow the paper and are dilated for segmentation on request. Widths are rounded to multiples
-of 8; normalisations have momentum 0.01.
+They follow the paper. Widths are rounded to multiples of 8; normalisations have momentum 0.01.
 """
 
 from collections.abc import Sequence
@@ -72,8 +71,6 @@ class InvertedResidual(Network):
     Args:
         in_channels: Channels of the input.
         row: Kernel, channels inside, channels outside, whether to squeeze, activation, stride.
-        dilation: Of the depthwise convolution; where it is more than 1, the stride is left out
-            (torchvision; there is no shortcut then either, although the shapes agree).
         same_padding: See `conv_norm_activation`.
         eps, momentum: Of the normalisations.
         dims: Number of spatial axes.
@@ -86,24 +83,22 @@ class InvertedResidual(Network):
         self,
         in_channels: int,
         row: Row,
-        dilation: int = 1,
-        same_padding: bool = False,
-        eps: float = EPS,
-        momentum: float = MOMENTUM,
-        dims: int = 2,
+        same_padding: bool,
+        eps: float,
+        momentum: float,
+        dims: int,
     ) -> None:
         super().__init__()
         kernel, inside, outside, squeeze, activation, stride = row
         options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
         active = options | {"activation": activation}
-        depthwise = active | {"dilation": dilation, "groups": inside}
-        step = 1 if dilation > 1 else stride
+        depthwise = active | {"groups": inside}
         blocks: list[Any] = []
         if inside != in_channels:
             blocks.append(ConvNormActivation(in_channels, inside, 1, **active))
         blocks.append(
             conv_norm_activation(
-                inside, inside, kernel, step, same_padding, **depthwise
+                inside, inside, kernel, stride, same_padding, **depthwise
             )
         )
         if squeeze:
@@ -122,41 +117,7 @@ class InvertedResidual(Network):
         return y + x if self.shortcut else y
 
 
-def trunk(
-    rows: Sequence[Row],
-    in_channels: int = 3,
-    width: int = 16,
-    dilated: bool = False,
-    dims: int = 2,
-    eps: float = EPS,
-    momentum: float = MOMENTUM,
-    same_padding: bool = False,
-) -> list[Network]:
-    """Make the blocks of a MobileNetV3 before the pooling: a convolution, the rows, a convolution.
-
-    Args:
-        rows: As `scaled` gives them.
-        in_channels: Number of input channels.
-        width: Channels of the first convolution.
-        dilated: Dilate from the last halving on instead of halving there.
-        dims: Number of spatial axes.
-        eps, momentum: Of the normalisations.
-        same_padding: Whether strided convolutions pad as TensorFlow does.
-    """
-    options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
-    ends = options | {"activation": "Hardswish"}
-    tail = _tail(rows) if dilated else len(rows)
-    blocks: list[Network] = [
-        conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)
-    ]
-    for at, row in enumerate(rows):
-        dilation = 2 if at >= tail else 1
-        blocks.append(InvertedResidual(width, row, dilation, same_padding, **options))
-        width = row[2]
-    return [*blocks, ConvNormActivation(width, 6 * width, 1, **ends)]
-
-
-def scaled(rows: Sequence[Row], width_mult: float = 1.0) -> tuple[Row, ...]:
+def _scaled(rows: Sequence[Row], width_mult: float) -> tuple[Row, ...]:
     """Return the rows with their channels multiplied."""
     table = []
     for kernel, inside, outside, *rest in rows:
@@ -164,11 +125,6 @@ def scaled(rows: Sequence[Row], width_mult: float = 1.0) -> tuple[Row, ...]:
         outside = make_divisible(outside * width_mult)
         table.append((kernel, inside, outside, *rest))
     return tuple(table)  # type: ignore[arg-type]
-
-
-def _tail(rows: Sequence[Row]) -> int:
-    """Return the position of the last halving."""
-    return max(at for at, row in enumerate(rows) if row[5] > 1)
 
 
 class MobileNetV3(PooledClassifier):
@@ -186,7 +142,6 @@ class MobileNetV3(PooledClassifier):
             excite, activation (``"ReLU"`` or ``"Hardswish"``), stride.
         hidden: Width of the first linear layer.
         width_mult: Factor for all channels, which are rounded to multiples of 8.
-        dilated: Dilate from the last halving on instead of halving there, as for segmentation.
         num_classes: Number of outputs; 0 for no head: what comes before the last linear layer.
         in_channels: Number of input channels.
         dims: Number of spatial axes: 1, 2 or 3.
@@ -220,7 +175,6 @@ class MobileNetV3(PooledClassifier):
         blocks: Sequence[Row] = LARGE,
         hidden: int = 1280,
         width_mult: float = 1.0,
-        dilated: bool = False,
         num_classes: int = 1000,
         in_channels: int = 3,
         dims: int = 2,
@@ -232,12 +186,16 @@ class MobileNetV3(PooledClassifier):
         super().__init__()
         checks.positive(hidden, "hidden", "MobileNetV3")
         nn = self.nn
-        rows = scaled(_rows(blocks), width_mult)
+        rows = _scaled(_rows(blocks), width_mult)
         width = make_divisible(16 * width_mult)
-        blocks = trunk(
-            rows, in_channels, width, dilated, dims, eps, momentum, bool(same_padding)
-        )
-        self.features = nn.Sequential(*blocks)
+        options: dict[str, Any] = {"eps": eps, "momentum": momentum, "dims": dims}
+        ends = options | {"activation": "Hardswish"}
+        layers = [conv_norm_activation(in_channels, width, 3, 2, same_padding, **ends)]
+        for row in rows:
+            layers.append(InvertedResidual(width, row, same_padding, **options))
+            width = row[2]
+        layers.append(ConvNormActivation(width, 6 * width, 1, **ends))
+        self.features = nn.Sequential(*layers)
         self.ends = stage_ends([2, *(row[5] for row in rows)])
         self.avgpool = by_dims(nn, dims, "AdaptiveAvgPool")(1)
         hidden = make_divisible(hidden * width_mult)
@@ -266,10 +224,7 @@ class MobileNetV3(PooledClassifier):
         return (replace(keymap, shapes={"classifier.0.weight": as_linear}),)
 
     def forward_stages(self, x, until=None):
-        """Return what comes before each halving, / 2 to / 16, and the last 1x1 convolution.
-
-        The latter has / 32 where the network is not dilated.
-        """
+        """Return what comes before each halving, / 2 to / 16, and the last convolution, / 32."""
         return run_stages(self.features, x, self.ends, until)
 
 

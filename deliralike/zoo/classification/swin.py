@@ -296,7 +296,7 @@ class SwinTransformer(Model):
 
     Source: Liu et al. 2021, arXiv 2103.14030; version 2: Liu et al. 2022, arXiv 2111.09883. Names,
     order, shapes and start values are those of ``torchvision.models.swin_transformer``; the key map
-    ``"timm"`` has timm's names and Microsoft's, ``"transformers"`` Hugging Face's.
+    ``"timm"`` has timm's names and Microsoft's.
 
     Args:
         patch_size: Side of a patch.
@@ -330,7 +330,7 @@ class SwinTransformer(Model):
     stem_paths = ("features.0.0",)
     head_paths = ("head",)
     can_stop = True
-    keymaps = (swin_layouts.TIMM, swin_layouts.TRANSFORMERS)
+    keymaps = (swin_layouts.TIMM,)
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ import numpy as np
 
 from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, HeNormal, Normal
-from deliralike.zoo import chainer_links
 from deliralike.zoo.blocks import by_dims, classifier, images, large_enough, run_stages
 from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.model import PooledClassifier
@@ -113,11 +112,11 @@ class VGG(PooledClassifier):
 
     @property
     def keymaps(self):  # type: ignore[override]
-        """The names of chainer.links, and of timm, whose hidden layers are convolutions."""
+        """The names of timm, whose hidden layers are convolutions."""
         first = (_flat, partial(_windowed, self.window))
         second = (_flat, partial(_windowed, (-1, *(1,) * (len(self.window) - 1))))
         shapes = {"classifier.0.weight": first, "classifier.3.weight": second}
-        return (chainer_links.VGG, KeyMap("timm", _TIMM, shapes, notes=_NOTES))
+        return (KeyMap("timm", _TIMM, shapes, notes=_NOTES),)
 
     @property
     def start_values(self):  # type: ignore[override]

@@ -15,9 +15,8 @@ import numpy as np
 from deliralike.errors import SettingError, whole_number
 from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, Normal, XavierUniform
+from deliralike.nn.start import ZEROS, Constant, Normal, XavierUniform
 from deliralike.zoo.blocks import Mlp, classifier, has_side, images_of_size
-from deliralike.zoo.classification.efficientformer import LayerScale
 from deliralike.zoo.layouts import as_grid, as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import by_column, register, register_each
@@ -31,6 +30,17 @@ from deliralike.zoo.vit_layouts import (
     TRANSFORMERS_REGISTERS,
     TRANSFORMERS_SIGLIP,
 )
+
+
+class LayerScale(Network):
+    """A factor for each channel, which are the last axis."""
+
+    def __init__(self, width: int, start: float) -> None:
+        super().__init__()
+        self.gamma = self.nn.Parameter((width,), Constant(start))
+
+    def forward(self, x):
+        return x * self.gamma
 
 
 class EncoderBlock(Network):

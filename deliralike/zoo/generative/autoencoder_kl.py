@@ -10,7 +10,6 @@ from typing import Any
 from deliralike.zoo.generative import ddpm, latent_blocks
 from deliralike.zoo.generative.diffusion_model_unet import Double
 from deliralike.zoo.generative.latent_blocks import (
-    GENERATIVE_MODELS,
     Shared,
     SpatialAttention,
     per_level,
@@ -28,8 +27,7 @@ class AutoencoderKL(Model):
     """An autoencoder whose latent pictures are normally distributed.
 
     Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
-    order, shapes and start values are those of MONAI's ``AutoencoderKL``. The key map
-    ``"monai-generative"`` has the names of files from before MONAI 1.4.
+    order, shapes and start values are those of MONAI's ``AutoencoderKL``.
 
     Args:
         in_channels: Number of input channels.
@@ -59,7 +57,6 @@ class AutoencoderKL(Model):
 
     stem_paths = ("encoder.blocks.0.conv",)
     outputs = "out_channels"
-    keymaps = (GENERATIVE_MODELS,)
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.setting_checks import one_of
 
-NORMS = ("batch", "instance", "layer", None)
+NORMS = ("batch", "layer")
 
 
 class Generator(Model):
@@ -106,9 +106,9 @@ class Discriminator(Model):
         image_size: The picture's size along each axis: 8, 16, 32, 64 …
         num_classes: Number of scores; 0 for no head: the features of the last level, flattened.
         dims: Number of spatial axes: 1, 2 or 3.
-        norm: After all convolutions but the first and the last: ``"batch"``, ``"instance"`` (with
-            scale and shift), ``"layer"`` (over all elements of a sample, scale and shift for each
-            channel) or None. Before the first two convolutions have no bias.
+        norm: After all convolutions but the first and the last: ``"batch"``, before which they have
+            no bias, or ``"layer"`` (over all elements of a sample, scale and shift for each
+            channel).
 
     Shapes:
         ``(batch, in_channels, *image_size)`` gives ``(batch,)``, or ``(batch, num_classes)`` for
@@ -128,14 +128,13 @@ class Discriminator(Model):
         image_size: int = 64,
         num_classes: int = 1,
         dims: int = 2,
-        norm: str | None = "batch",
+        norm: str = "batch",
     ) -> None:
         super().__init__()
         one_of(norm, NORMS, "norm", type(self).__name__)
         self.levels = doublings(image_size, type(self).__name__)
         self.image_size = image_size
         self.num_classes = _scores(num_classes)
-        self.per_level = 2 if norm is None else 3
         layers = _down(
             self.nn, in_channels, width, self.levels, num_classes, dims, norm
         )
@@ -176,10 +175,7 @@ class Discriminator(Model):
 
         The first level has no normalisation.
         """
-        return [
-            (f"level{n}", 2 + self.per_level * (n - 1))
-            for n in range(1, self.levels + 1)
-        ]
+        return [(f"level{n}", 3 * n - 1) for n in range(1, self.levels + 1)]
 
 
 def doublings(image_size: int, what: str) -> int:
@@ -218,28 +214,20 @@ def _down(
     levels: int,
     num_classes: int,
     dims: int,
-    norm: str | None,
+    norm: str,
 ) -> Iterator[Any]:
-    conv = by_dims(nn, dims, "Conv")
-    bias = norm in (None, "layer")
+    conv, batch_norm = by_dims(nn, dims, "Conv", "BatchNorm")
+    bias = norm == "layer"
     before = in_channels
     for level in range(levels):
         here = width * 2**level
         yield conv(before, here, 4, 2, 1, bias=bias)
-        if level and norm is not None:
-            yield _norm(nn, norm, here, dims)
+        if level:
+            yield nn.GroupNorm(1, here) if norm == "layer" else batch_norm(here)
         yield nn.LeakyReLU(0.2)
         before = here
     if num_classes:
         yield conv(before, num_classes, 4, 1, 0, bias=bias)
-
-
-def _norm(nn, norm: str, channels: int, dims: int):
-    if norm == "layer":
-        return nn.GroupNorm(1, channels)
-    if norm == "instance":
-        return by_dims(nn, dims, "InstanceNorm")(channels, affine=True)
-    return by_dims(nn, dims, "BatchNorm")(channels)
 
 
 def _start_values(main) -> Iterator[tuple[str, Normal]]:

@@ -39,7 +39,6 @@ class DiffusionUNet(Model):
         attention: For each level, whether its residual blocks are followed by attention; between
             the way down and the way up there always is.
         layers: Residual blocks of a level on the way down; on the way up there is one more.
-        head_width: Width of each head of attention; one head when not given.
         num_groups: Groups of the normalisations.
         eps: Their epsilon.
         dropout: Probability of dropping an element within the residual blocks in training.
@@ -66,7 +65,6 @@ class DiffusionUNet(Model):
         features: Sequence[int] = (128, 256, 256, 256),
         attention: Sequence[bool] = (False, True, False, False),
         layers: int = 2,
-        head_width: int | None = None,
         num_groups: int = 32,
         eps: float = 1e-6,
         dropout: float = 0.0,
@@ -86,7 +84,6 @@ class DiffusionUNet(Model):
             "num_groups": num_groups,
             "eps": eps,
             "dropout": dropout,
-            "head_width": head_width,
         }
         self.conv_in = conv(in_channels, first, 3, padding=1)
         embedding = {
@@ -265,22 +262,15 @@ class Residual(Network):
 
 
 class Attention(Network):
-    """Attention between all places of a picture, added to it.
+    """Attention between all places of a picture with one head, added to it.
 
     Shapes:
         ``(batch, channels, *size)``
     """
 
-    def __init__(
-        self, channels: int, head_width: int | None, num_groups: int, eps: float
-    ) -> None:
+    def __init__(self, channels: int, num_groups: int, eps: float) -> None:
         super().__init__()
         nn = self.nn
-        self.heads = 1
-        if head_width is not None:
-            checks.positive(head_width, "head_width", "Attention")
-            checks.divides(channels, head_width, "Attention: channels", "head_width")
-            self.heads = channels // head_width
         self.group_norm = nn.GroupNorm(num_groups, channels, eps)
         self.to_q = nn.Linear(channels, channels)
         self.to_k = nn.Linear(channels, channels)
@@ -291,7 +281,7 @@ class Attention(Network):
         nn = self.nn
         tokens = as_tokens(nn, self.group_norm(x))
         q, k, v = self.to_q(tokens), self.to_k(tokens), self.to_v(tokens)
-        y = self.to_out[0](attend(nn, q, k, v, self.heads))
+        y = self.to_out[0](attend(nn, q, k, v, 1))
         return x + as_grid(nn, y, x.shape[2:])
 
 
@@ -331,14 +321,13 @@ class Down(DownLevel):
         layers: int,
         attends: bool,
         halves: bool,
-        head_width: int | None,
         **options: Any,
     ) -> None:
         super().__init__()
         nn = self.nn
         self.attentions = None
         if attends:
-            self.attentions = _attentions(nn, out_channels, layers, head_width, options)
+            self.attentions = _attentions(nn, out_channels, layers, options)
         widths = [in_channels, *[out_channels] * (layers - 1)]
         self.resnets = nn.ModuleList(
             [Residual(width, out_channels, **options) for width in widths]
@@ -351,9 +340,9 @@ class Down(DownLevel):
 class Middle(Network):
     """A residual block, attention, and another residual block; the shape stays."""
 
-    def __init__(self, channels: int, head_width: int | None, **options: Any) -> None:
+    def __init__(self, channels: int, **options: Any) -> None:
         super().__init__()
-        self.attentions = _attentions(self.nn, channels, 1, head_width, options)
+        self.attentions = _attentions(self.nn, channels, 1, options)
         self.resnets = self.nn.ModuleList(
             [Residual(channels, channels, **options) for _ in range(2)]
         )
@@ -396,14 +385,13 @@ class Up(UpLevel):
         layers: int,
         attends: bool,
         doubles: bool,
-        head_width: int | None,
         **options: Any,
     ) -> None:
         super().__init__()
         nn, self.layers = self.nn, layers
         self.attentions = None
         if attends:
-            self.attentions = _attentions(nn, out_channels, layers, head_width, options)
+            self.attentions = _attentions(nn, out_channels, layers, options)
         widths = with_skips(in_channels, out_channels, finer, layers)
         self.resnets = nn.ModuleList(
             [Residual(width, out_channels, **options) for width in widths]
@@ -442,13 +430,9 @@ class Double(Sequential):
         super().__init__({"upsample": self.nn.Upsample(scale_factor=2.0), "conv": conv})
 
 
-def _attentions(
-    nn, channels: int, count: int, head_width: int | None, options: Mapping[str, Any]
-):
-    settings = {name: options[name] for name in ("num_groups", "eps")}
-    return nn.ModuleList(
-        [Attention(channels, head_width, **settings) for _ in range(count)]
-    )
+def _attentions(nn, channels: int, count: int, options: Mapping[str, Any]):
+    settings = (channels, options["num_groups"], options["eps"])
+    return nn.ModuleList([Attention(*settings) for _ in range(count)])
 
 
 def _widths(features: Sequence[int], attention: Sequence[bool]) -> tuple[int, ...]:

@@ -24,7 +24,6 @@ from deliralike.zoo.generative.ddpm import (
     with_skips,
 )
 from deliralike.zoo.generative.latent_blocks import (
-    GENERATIVE_MODELS,
     Attention,
     Residual,
     Shared,
@@ -44,8 +43,7 @@ class DiffusionModelUNet(Model):
     Source: Rombach et al. 2022, arXiv 2112.10752, and Pinaya et al. 2022, arXiv 2209.07162. Names,
     order, shapes and start values are those of MONAI's ``DiffusionModelUNet``. (MONAI computes the
     embedding of time in single precision whatever the network's type; here it is double in a
-    network of double precision.) The key map ``"monai-generative"`` has the names of files from
-    before MONAI 1.4.
+    network of double precision.)
 
     Args:
         in_channels: Number of input channels.
@@ -81,7 +79,6 @@ class DiffusionModelUNet(Model):
     stem_paths = ("conv_in.conv",)
     head_paths = ("out.2.conv",)
     outputs = "out_channels"
-    keymaps = (GENERATIVE_MODELS,)
     start_values = {
         "*conv2.conv.*": ZEROS,
         "*proj_out.conv.*": ZEROS,

@@ -8,23 +8,8 @@ from deliralike.network.base import Network
 from deliralike.nn import checks
 from deliralike.zoo import medical
 from deliralike.zoo.generative.ddpm import add_time
-from deliralike.zoo.keymaps import KeyMap, by_patterns
 from deliralike.zoo.layouts import as_grid, as_tokens, attend
 from deliralike.zoo.setting_checks import numbers
-
-# MONAI Generative Models, the extension in which these networks were before MONAI 1.4.
-GENERATIVE_MODELS = KeyMap(
-    "monai-generative",
-    by_patterns(
-        {
-            r"(.*)\.attn\.to_(.*)": r"\1.to_\2",
-            r"(.*)\.attn\.out_proj\.(.*)": r"\1.proj_attn.\2",
-            r"(.*transformer_blocks.*)\.out_proj\.(.*)": r"\1.to_out.0.\2",
-            r"(.*)\.postconv\.(.*)": r"\1.conv.\2",
-            r"(.*)": r"\1",
-        }
-    ),
-)
 
 
 @dataclass(frozen=True)

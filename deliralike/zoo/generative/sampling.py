@@ -15,28 +15,22 @@ from deliralike.errors import SettingError
 from deliralike.nn import checks, start
 from deliralike.zoo.setting_checks import one_of
 
-BETAS = ("linear", "scaled_linear", "cosine")
-PREDICTIONS = ("epsilon", "sample", "v_prediction")
+BETAS = ("linear", "scaled_linear")
 METHODS = ("ddpm", "ddim")
-
-_COSINE_OFFSET = 0.008
-_LARGEST_BETA = 0.999
 
 
 @dataclass(frozen=True)
 class NoiseSchedule:
-    """How much noise a picture has after each step.
+    """How much noise a picture has after each step; networks predict the noise.
 
-    Source: Ho et al. 2020, arXiv 2006.11239; Nichol and Dhariwal 2021, arXiv 2102.09672 (cosine).
-    Names and numbers are those of diffusers' ``DDPMScheduler``, in double precision.
+    Source: Ho et al. 2020, arXiv 2006.11239. Names and numbers are those of diffusers'
+    ``DDPMScheduler``, in double precision.
 
     Attributes:
         num_train_timesteps: Number of steps.
-        beta_schedule: How the variances that are added grow: ``"linear"``, ``"scaled_linear"``
-            (their roots do) or ``"cosine"``.
-        beta_start, beta_end: The first and the last variance (not for ``"cosine"``).
-        prediction_type: What a network tells: the noise (``"epsilon"``), the picture
-            (``"sample"``) or a mixture of both (``"v_prediction"``).
+        beta_schedule: How the variances that are added grow: ``"linear"``, or ``"scaled_linear"``
+            (their roots do).
+        beta_start, beta_end: The first and the last variance.
         clip_sample_range: The largest absolute value of a picture; None for no bound.
 
     Raises:
@@ -54,7 +48,6 @@ class NoiseSchedule:
     beta_schedule: str = "linear"
     beta_start: float = 1e-4
     beta_end: float = 0.02
-    prediction_type: str = "epsilon"
     clip_sample_range: float | None = 1.0
 
     def __post_init__(self) -> None:
@@ -62,7 +55,6 @@ class NoiseSchedule:
             self.num_train_timesteps, "num_train_timesteps", "NoiseSchedule"
         )
         one_of(self.beta_schedule, BETAS, "beta_schedule", "NoiseSchedule")
-        one_of(self.prediction_type, PREDICTIONS, "prediction_type", "NoiseSchedule")
         if not 0.0 < self.beta_start <= self.beta_end < 1.0:
             raise SettingError(
                 f"NoiseSchedule: beta_start={self.beta_start!r} and beta_end={self.beta_end!r}; "
@@ -75,14 +67,8 @@ class NoiseSchedule:
         count = self.num_train_timesteps
         if self.beta_schedule == "linear":
             betas = np.linspace(self.beta_start, self.beta_end, count)
-        elif self.beta_schedule == "scaled_linear":
-            betas = np.linspace(self.beta_start**0.5, self.beta_end**0.5, count) ** 2
         else:
-            angles = (np.arange(count + 1) / count + _COSINE_OFFSET) / (
-                1.0 + _COSINE_OFFSET
-            )
-            left = np.cos(angles * np.pi / 2) ** 2
-            betas = np.minimum(1.0 - left[1:] / left[:-1], _LARGEST_BETA)
+            betas = np.linspace(self.beta_start**0.5, self.beta_end**0.5, count) ** 2
         return np.cumprod(1.0 - betas)
 
     def timesteps(self, steps: int | None = None) -> list[int]:
@@ -109,26 +95,15 @@ class NoiseSchedule:
             x, noise: ``(batch, ...)``.
             time: Whole numbers ``(batch,)``.
         """
-        picture, other = self._shares(nn, x, time)
-        return picture * x + other * noise
-
-    def target(self, nn: Any, x: Any, noise: Any, time: Any) -> Any:
-        """Return what the network is to tell of the pictures that `add_noise` gives."""
-        if self.prediction_type == "epsilon":
-            return noise
-        if self.prediction_type == "sample":
-            return x
-        picture, other = self._shares(nn, x, time)
-        return picture * noise - other * x
-
-    def _shares(self, nn: Any, x: Any, time: Any) -> tuple[Any, Any]:
-        """Return the factors of pictures and noise, ``(batch, 1, ...)``."""
         shape = (x.shape[0], *(1,) * (len(x.shape) - 1))
-        factors = []
-        for share in (self.alphas_cumprod, 1.0 - self.alphas_cumprod):
-            table = nn.constant(np.sqrt(share), like=x)
-            factors.append(nn.reshape(nn.take(table, time), shape))
-        return factors[0], factors[1]
+        y = 0.0
+        for array, share in (
+            (x, self.alphas_cumprod),
+            (noise, 1.0 - self.alphas_cumprod),
+        ):
+            factors = nn.take(nn.constant(np.sqrt(share), like=x), time)
+            y = y + nn.reshape(factors, shape) * array
+        return y
 
     def before(
         self,
@@ -144,14 +119,16 @@ class NoiseSchedule:
         Args:
             nn: The vocabulary of the arrays' backend.
             x: Pictures at step `time`.
-            output: What the network tells of them.
+            output: The noise in them as the network predicts it.
             time: The step.
             previous: The earlier step; None for pictures without noise.
             eta: The share of DDIM's noise; None for DDPM.
         """
         share = float(self.alphas_cumprod[time])
         earlier = 1.0 if previous is None else float(self.alphas_cumprod[previous])
-        picture, noise = self._predicted(nn, x, output, share)
+        picture = (x - (1.0 - share) ** 0.5 * output) / share**0.5
+        if self.clip_sample_range is not None:
+            picture = nn.clamp(picture, -self.clip_sample_range, self.clip_sample_range)
         variance = (1.0 - earlier) / (1.0 - share) * (1.0 - share / earlier)
         if eta is None:
             of_picture = earlier**0.5 * (1.0 - share / earlier) / (1.0 - share)
@@ -159,22 +136,7 @@ class NoiseSchedule:
             return of_picture * picture + of_x * x, variance**0.5
         deviation = eta * variance**0.5
         direction = max(1.0 - earlier - deviation**2, 0.0) ** 0.5
-        return earlier**0.5 * picture + direction * noise, deviation
-
-    def _predicted(self, nn: Any, x: Any, output: Any, share: float) -> tuple[Any, Any]:
-        """Return the picture and the noise in `x` as the network predicts them."""
-        of_picture = share**0.5
-        of_noise = (1.0 - share) ** 0.5
-        if self.prediction_type == "epsilon":
-            picture, noise = (x - of_noise * output) / of_picture, output
-        elif self.prediction_type == "sample":
-            picture, noise = output, (x - of_picture * output) / of_noise
-        else:
-            picture = of_picture * x - of_noise * output
-            noise = of_picture * output + of_noise * x
-        if self.clip_sample_range is not None:
-            picture = nn.clamp(picture, -self.clip_sample_range, self.clip_sample_range)
-        return picture, noise
+        return earlier**0.5 * picture + direction * output, deviation
 
 
 def sample(

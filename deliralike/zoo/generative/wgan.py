@@ -33,7 +33,7 @@ class Critic(Discriminator):
         image_size: int = 64,
         num_classes: int = 1,
         dims: int = 2,
-        norm: str | None = "layer",
+        norm: str = "layer",
     ) -> None:
         super().__init__(in_channels, width, image_size, num_classes, dims, norm)
 

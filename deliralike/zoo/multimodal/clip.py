@@ -4,7 +4,6 @@ Names are Hugging Face's; it follows the paper's code.
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from deliralike.nn import checks
 from deliralike.nn.start import ZEROS, Constant, Normal
 from deliralike.zoo.blocks import each_output, has_side, images_of_size
 from deliralike.zoo.inputs import Input
-from deliralike.zoo.keymaps import KeyMap, State, apart, by_patterns, joined, without
 from deliralike.zoo.layouts import as_tokens
 from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register_each
@@ -28,63 +26,16 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import one_of, positive
-from deliralike.zoo.tables import EDGES, RESAMPLED, cut, resampled_rows
+from deliralike.zoo.tables import EDGES, RESAMPLED, resampled_rows
 
 ACTIVATIONS = ("quick_gelu", "gelu")
-
-# OpenAI's own layout, which open_clip has too. Queries, keys and values are one array there.
-_PACKED = ".attn.in_proj_"
-_PARTS = (".attn.q_proj.", ".attn.k_proj.", ".attn.v_proj.")
-_ONLY_THEIRS = "^(input_resolution|context_length|vocab_size|attn_mask)$"
-
-
-def _unpacked(state: State) -> State:
-    """Split the maps of queries, keys and values, and leave out what are settings here."""
-    return apart(without(state, _ONLY_THEIRS), _PARTS, _PACKED)
-
-
-def _tower(path: str, other_path: str) -> dict[str, str]:
-    """Return the patterns of one tower's blocks."""
-    layer = rf"{path}\.encoder\.layers\.(\d+)"
-    block = rf"{other_path}transformer.resblocks.\1"
-    return {
-        rf"{layer}\.self_attn\.(.*)": rf"{block}.attn.\2",
-        rf"{layer}\.layer_norm(\d)\.(.*)": rf"{block}.ln_\2.\3",
-        rf"{layer}\.mlp\.fc1\.(.*)": rf"{block}.mlp.c_fc.\2",
-        rf"{layer}\.mlp\.fc2\.(.*)": rf"{block}.mlp.c_proj.\2",
-    }
-
-
-_OPENAI = KeyMap(
-    "openai",
-    by_patterns(
-        {
-            "logit_scale": "logit_scale",
-            **_tower("text_model", ""),
-            **_tower("vision_model", "visual."),
-            r"text_model\.embeddings\.token_embedding\.weight": "token_embedding.weight",
-            r"text_model\.embeddings\.position_embedding\.weight": "positional_embedding",
-            r"text_model\.final_layer_norm\.(.*)": r"ln_final.\1",
-            r"vision_model\.embeddings\.class_embedding": "visual.class_embedding",
-            r"vision_model\.embeddings\.patch_embedding\.weight": "visual.conv1.weight",
-            r"vision_model\.embeddings\.position_embedding\.weight": "visual.positional_embedding",
-            r"vision_model\.pre_layrnorm\.(.*)": r"visual.ln_pre.\1",
-            r"vision_model\.post_layernorm\.(.*)": r"visual.ln_post.\1",
-            r"visual_projection\.weight": "visual.proj",
-            r"text_projection\.weight": "text_projection",
-        }
-    ),
-    shapes={"*_projection.weight": (np.transpose, np.transpose)},
-    mend=_unpacked,
-    complete=partial(joined, parts=_PARTS, packed=_PACKED),
-)
 
 
 class CLIP(Model):
     """Two transformers whose features are alike where a text describes a picture.
 
     Source: Radford et al. 2021, arXiv 2103.00020. Names, order, shapes and start values are those
-    of Hugging Face's ``CLIPModel``; the key map ``"openai"`` has the names of the paper's code.
+    of Hugging Face's ``CLIPModel``.
 
     Args:
         projection_dim: Width of the features.
@@ -101,7 +52,6 @@ class CLIP(Model):
         vision_num_attention_heads, vision_intermediate_size: Its heads, and the width inside its
             perceptrons.
         hidden_act: ``"quick_gelu"`` (``x * sigmoid(1.702 * x)``, OpenAI's) or ``"gelu"`` (exact).
-        attention_dropout: Probability of dropping a weight of the attention.
         eos_token_id: The token that ends a text, where its features are read (at its first place).
             With 2, as in Hugging Face's first files, they are read at the largest token.
 
@@ -121,7 +71,6 @@ class CLIP(Model):
 
     stem_paths = ("vision_model.embeddings.patch_embedding",)
     channels_last = True
-    keymaps = (_OPENAI,)
     ignored_names = r"\.position_ids$"  # tables of numbers in older files
 
     def __init__(
@@ -141,7 +90,6 @@ class CLIP(Model):
         vision_num_attention_heads: int = 12,
         vision_intermediate_size: int = 3072,
         hidden_act: str = "quick_gelu",
-        attention_dropout: float = 0.0,
         eos_token_id: int = 49407,
     ) -> None:
         super().__init__()
@@ -162,11 +110,11 @@ class CLIP(Model):
         }
         self.widths = {"text": text_hidden_size, "visual": vision_hidden_size}
         self.logit_scale = nn.Parameter((), Constant(2.6592))
-        text = _encoder(text_sizes, hidden_act, attention_dropout)
+        text = _encoder(text_sizes, hidden_act)
         self.text_model = TextModel(
             vocab_size, max_position_embeddings, text, eos_token_id
         )
-        vision = _encoder(vision_sizes, hidden_act, attention_dropout)
+        vision = _encoder(vision_sizes, hidden_act)
         self.vision_model = VisionModel(image_size, patch_size, in_channels, vision)
         self.visual_projection = nn.Linear(
             vision_hidden_size, projection_dim, bias=False
@@ -238,18 +186,14 @@ class CLIP(Model):
     def adapt_weight(
         self, name: str, value: np.ndarray, shape: tuple[int, ...]
     ) -> np.ndarray | None:
-        """Resample the positions of another image size, and cut a longer table of those of text."""
-        if (
-            not name.endswith("position_embedding.weight")
-            or value.shape[1:] != shape[1:]
-        ):
+        """Resample the positions of another image size."""
+        is_table = name == "vision_model.embeddings.position_embedding.weight"
+        if not is_table or value.shape[1:] != shape[1:]:
             return None
-        if name.startswith("text_model."):
-            return cut(value, shape)
         return resampled_rows(value, shape[0], EDGES, first=1)  # as in Hugging Face
 
 
-def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
+def _encoder(sizes: Mapping[str, int], hidden_act: str) -> Any:
     """Make one transformer.
 
     Args:
@@ -262,7 +206,7 @@ def _encoder(sizes: Mapping[str, int], hidden_act: str, dropout: float) -> Any:
     names = list(sizes)
     width, layers, heads, inner = sizes.values()
     checks.divides(width, heads, f"CLIP: {names[0]}", names[2])
-    return Encoder(width, layers, heads, inner, hidden_act, dropout)
+    return Encoder(width, layers, heads, inner, hidden_act)
 
 
 class TextModel(Network):
@@ -395,11 +339,10 @@ class Encoder(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        dropout: float,
     ) -> None:
         super().__init__()
         self.width = width
-        settings = (width, heads, inner, hidden_act, dropout)
+        settings = (width, heads, inner, hidden_act)
         self.layers = self.nn.ModuleList([Layer(*settings) for _ in range(layers)])
 
     @property
@@ -432,10 +375,9 @@ class Layer(Network):
         heads: int,
         inner: int,
         hidden_act: str,
-        dropout: float,
     ) -> None:
         super().__init__()
-        self.self_attn = Attention(width, heads, dropout)
+        self.self_attn = Attention(width, heads)
         self.layer_norm1 = self.nn.LayerNorm(width)
         self.mlp = MLP(width, inner, hidden_act)
         self.layer_norm2 = self.nn.LayerNorm(width)

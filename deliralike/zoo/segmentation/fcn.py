@@ -15,9 +15,8 @@ from deliralike.zoo.model import Model
 from deliralike.zoo.registry import register
 from deliralike.zoo.summary import architecture_of
 
-# How backbones are asked to dilate their last stages instead of halving the size, as torchvision
-# does.
-DILATION = {"replace_stride_with_dilation": (False, True, True), "dilated": True}
+# How a backbone is asked to dilate its last stages as torchvision does.
+_DILATION = "replace_stride_with_dilation"
 
 
 class BackboneSegmentation(Model):
@@ -60,9 +59,10 @@ class BackboneSegmentation(Model):
             The channels of its last stage, and of the one before, which the auxiliary head reads.
         """
         by_dims(self.nn, dims, "Conv")
-        known = architecture_of(backbone).settings
-        dilation = {name: value for name, value in DILATION.items() if name in known}
-        plan = Encoder.of(backbone, in_channels, dims, dilation | dict(settings or {}))
+        own = dict(settings or {})
+        if _DILATION in architecture_of(backbone).settings:
+            own.setdefault(_DILATION, (False, True, True))
+        plan = Encoder.of(backbone, in_channels, dims, own)
         self.backbone = plan.build()
         *_, self.aux_stage, self.out_stage = plan.stages
         stages = plan.stages
@@ -85,20 +85,17 @@ class BackboneSegmentation(Model):
 
     def forward(self, x):
         stages = self.forward_stages(x)
-        size = tuple(x.shape[2:])
-        out = self.classifier(stages[self.out_stage])
-        outputs = {"out": self._resized(out, size)}
+        outputs = {"out": self.classifier(stages[self.out_stage])}
         if self.aux_classifier is not None:
-            aux = self.aux_classifier(stages[self.aux_stage])
-            outputs["aux"] = self._resized(aux, size)
+            outputs["aux"] = self.aux_classifier(stages[self.aux_stage])
+        size = tuple(x.shape[2:])
+        for name, y in outputs.items():
+            outputs[name] = self.nn.interpolate(y, size=size, mode="linear")
         return outputs
 
     def forward_stages(self, x):
         """Return the backbone's stages."""
         return self.backbone.forward_stages(x)
-
-    def _resized(self, x, size):
-        return self.nn.interpolate(x, size=size, mode="linear")
 
 
 class FCN(BackboneSegmentation):

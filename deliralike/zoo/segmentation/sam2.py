@@ -5,17 +5,28 @@ It follows the paper's code. Prompts, masks and memory are not part of it.
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 from deliralike.errors import SettingError, ShapeError
+from deliralike.network.base import Network
 from deliralike.nn import checks
-from deliralike.nn.start import ZEROS, Normal
-from deliralike.zoo.blocks import images
-from deliralike.zoo.classification.hiera import HieraTrunk
+from deliralike.nn.start import ONES, ZEROS, Normal
+from deliralike.zoo.blocks import Mlp, images, run_stages
 from deliralike.zoo.keymaps import KeyMap, by_patterns, without
-from deliralike.zoo.layouts import channels_last
+from deliralike.zoo.layouts import (
+    attend_heads,
+    channels_first,
+    channels_last,
+    unpacked_heads,
+)
+from deliralike.zoo.model import Model
 from deliralike.zoo.registry import by_column, register_each
-from deliralike.zoo.setting_checks import indices, numbers
+from deliralike.zoo.setting_checks import indices, numbers, positive
+from deliralike.zoo.windows import within_windows
+
+_EPS = 1e-6
+_STRIDE = 4  # of the patches
 
 # all but the encoder: what reads prompts, draws masks and remembers
 _encoder_alone = partial(without, pattern=r"^(?!image_encoder\.|vision_encoder\.)")
@@ -50,15 +61,19 @@ _TRANSFORMERS = KeyMap(
 )
 
 
-class SAM2Encoder(HieraTrunk):
+class SAM2Encoder(Model):
     """Hiera's trunk, whose positions are those within a window and coarse ones, and a neck.
 
-    Source: Ravi et al. 2024, arXiv 2408.00714; positions: Bolya et al. 2023, arXiv 2311.05613.
-    Names of the trunk are those of timm's ``HieraDet``, start values those of Hugging Face's
-    ``Sam2VisionModel``. The key map ``"segment_anything_2"`` has the names of the paper's code,
-    ``"transformers"`` those of ``Sam2Model``; what belongs to prompts, masks and memory in their
-    files is left out. The encodings of positions that both give beside the maps do not depend on
-    weights, and are not computed.
+    The trunk has four stages of attention, each with half the size and twice the width of the one
+    before.
+
+    Source: Ravi et al. 2024, arXiv 2408.00714; trunk: Ryali et al. 2023, arXiv 2306.00989;
+    positions: Bolya et al. 2023, arXiv 2311.05613. Names of the trunk are those of timm's
+    ``HieraDet``, start values those of Hugging Face's ``Sam2VisionModel``. The key map
+    ``"segment_anything_2"`` has the names of the paper's code, ``"transformers"`` those of
+    ``Sam2Model``; what belongs to prompts, masks and memory in their files is left out. The
+    encodings of positions that both give beside the maps do not depend on weights, and are not
+    computed.
 
     Args:
         embed_dim: Width of the tokens in the first stage; each stage doubles it.
@@ -84,7 +99,12 @@ class SAM2Encoder(HieraTrunk):
 
     keymaps = (_ORIGINAL, _TRANSFORMERS)
     ignored_names = r"^head\.norm\."  # of timm's files, whose networks end in features
-    start_values = HieraTrunk.start_values | {
+    stem_paths = ("patch_embed.proj",)
+    can_stop = True
+    start_values = {
+        "patch_embed.proj.weight": Normal(0.02),
+        "blocks.*.weight": Normal(0.02),
+        "blocks.*.norm?.weight": ONES,
         "neck.*.weight": Normal(0.02),
         "*.bias": ZEROS,
     }
@@ -108,16 +128,26 @@ class SAM2Encoder(HieraTrunk):
                 "numbers and any other, since a stage's first block halves the windows of the "
                 "stage before"
             )
-        super().__init__(
-            in_channels,
-            embed_dim,
-            num_heads,
-            layers,
-            windows,
-            global_attn_indexes,
-        )
+        super().__init__()
+        positive("SAM2Encoder", num_heads=num_heads)
+        checks.divides(embed_dim, num_heads, "SAM2Encoder: embed_dim", "num_heads")
+        layers = numbers(layers, "layers", "SAM2Encoder", count=4)
         indices(global_attn_indexes, sum(layers), "global_attn_indexes", "SAM2Encoder")
         nn = self.nn
+        patches = nn.Conv2d(in_channels, embed_dim, 7, _STRIDE, padding=3)
+        self.patch_embed = nn.ModuleDict({"proj": patches})
+        blocks: list[Network] = []
+        before, window = embed_dim, first
+        for stage, count in enumerate(layers):
+            width, heads = embed_dim * 2**stage, num_heads * 2**stage
+            for _ in range(count):
+                side = None if len(blocks) in global_attn_indexes else window
+                blocks.append(Block(before, width, heads, side))
+                # a stage's first block has the windows of the stage before
+                before, window = width, windows[stage]
+        self.blocks = nn.Sequential(*blocks)
+        names = [f"stage{number}" for number in range(1, 5)]
+        self.stage_ends = tuple(zip(names, accumulate(layers), strict=True))
         self.window = first
         coarse = checks.positive(coarse_positions, "coarse_positions", "SAM2Encoder")
         self.pos_embed = nn.Parameter((1, embed_dim, coarse, coarse), ZEROS)
@@ -138,7 +168,15 @@ class SAM2Encoder(HieraTrunk):
         small = small + self.nn.interpolate(smallest, scale_factor=2)
         return (*reversed(others), small)
 
-    def positions(self, size: Sequence[int]) -> Any:
+    def forward_stages(self, x, until=None):
+        """Return each stage, ``stage1`` …: / 4, / 8, / 16 and / 32."""
+        nn = self.nn
+        x = channels_last(nn, self.patch_embed["proj"](x))
+        x = x + self._positions(x.shape[1:3])
+        stages = run_stages(self.blocks, x, self.stage_ends, until)
+        return {name: channels_first(nn, stage) for name, stage in stages.items()}
+
+    def _positions(self, size):
         """Return the coarse positions, stretched, and those within each window."""
         nn = self.nn
         if any(side % self.window for side in size):
@@ -150,6 +188,89 @@ class SAM2Encoder(HieraTrunk):
         counts = [side // self.window for side in size]
         within = nn.tile(self.pos_embed_window, (1, 1, *counts))
         return channels_last(nn, coarse + within)
+
+
+class Block(Network):
+    """Attention and a perceptron, each after a normalisation and beside a shortcut.
+
+    Args:
+        width, out_width: Width of the tokens before and after; where it grows, the grid is halved.
+        heads: Number of heads.
+        window: Side of the windows that attention stays in, before they are halved; None for the
+            whole grid. The grid is padded with zeros to whole windows.
+
+    Shapes:
+        ``(batch, height, width, channels)`` gives the same, or half the size and `out_width`
+        channels.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        out_width: int,
+        heads: int,
+        window: int | None,
+    ) -> None:
+        super().__init__()
+        nn = self.nn
+        self.window = window
+        self.stride = 1 if width == out_width else 2
+        self.norm1 = nn.LayerNorm(width, _EPS)
+        self.proj = None if width == out_width else nn.Linear(width, out_width)
+        self.attn = PooledAttention(width, out_width, heads, self.stride)
+        self.norm2 = nn.LayerNorm(out_width, _EPS)
+        self.mlp = Mlp(out_width, 4 * out_width)
+
+    def forward(self, x):
+        normed = self.norm1(x)
+        if self.proj is not None:
+            x = _halved(self.nn, self.proj(normed))
+        x = x + self._attended(normed)
+        return x + self.mlp(self.norm2(x))
+
+    def _attended(self, x):
+        size = x.shape[1:3]
+        sides = size if self.window is None else (self.window, self.window)
+
+        def attend(windows, _):
+            return self.attn(windows, sides)
+
+        return within_windows(self.nn, x, sides, (0, 0), attend, self.stride)
+
+
+class PooledAttention(Network):
+    """Attention within windows, whose queries are the maxima of 2 x 2 places where it halves.
+
+    It takes the windows and the lengths of their sides.
+
+    Shapes:
+        ``(batch, windows, tokens, width)`` gives ``(batch, windows, tokens / stride**2,
+        out_width)``.
+    """
+
+    def __init__(self, width: int, out_width: int, heads: int, stride: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.stride = stride
+        self.qkv = self.nn.Linear(width, 3 * out_width)
+        self.proj = self.nn.Linear(out_width, out_width)
+
+    def forward(self, windows, sides):
+        nn = self.nn
+        # PyTorch's fused attention wants one axis of batches
+        tokens = nn.flatten(windows, 0, 1)
+        query, key, value = unpacked_heads(nn, self.qkv(tokens), self.heads)
+        if self.stride == 2:
+            grids = nn.unflatten(nn.flatten(query, 0, 1), 1, sides)
+            halved = nn.flatten(_halved(nn, grids), 1, 2)
+            query = nn.unflatten(halved, 0, tuple(query.shape[:2]))
+        y = self.proj(attend_heads(nn, query, key, value))
+        return nn.unflatten(y, 0, tuple(windows.shape[:2]))
+
+
+def _halved(nn: Any, grid: Any) -> Any:
+    """Return the maxima of 2 x 2 places of ``(batch, height, width, channels)``."""
+    return channels_last(nn, nn.max_pool2d(channels_first(nn, grid), 2))
 
 
 _WINDOWS = (8, 4, 14, 7)

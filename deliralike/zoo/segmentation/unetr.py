@@ -6,8 +6,6 @@ It follows the paper.
 import math
 from typing import Any
 
-import numpy as np
-
 from deliralike.errors import SettingError, ShapeError
 from deliralike.network.base import Network
 from deliralike.nn import checks, geometry
@@ -42,7 +40,7 @@ class UNETR(Model):
         in_channels: Number of input channels.
         out_channels: Number of output channels.
         img_size: The inputs' size, one number or one for each axis: multiples of 16, the side of a
-            patch. A position table for another size is resampled when it is loaded.
+            patch.
         feature_size: The width of the finest level.
         hidden_size: The width of the tokens; a multiple of `num_heads`.
         mlp_dim: The inner width of each block's perceptron.
@@ -150,26 +148,6 @@ class UNETR(Model):
     def _image(self, tokens):
         """Lay out tokens as an image: ``(batch, hidden_size, *grid)``."""
         return as_grid(self.nn, tokens, self.grid)
-
-    def adapt_weight(
-        self, name: str, value: np.ndarray, shape: tuple[int, ...]
-    ) -> np.ndarray | None:
-        """Resample the position table of images with equal sides.
-
-        The interpolation is linear, with the cells' edges in place.
-        """
-        is_table = name.endswith("position_embeddings") and value.ndim == 3
-        if not is_table or value.shape[2] != shape[2]:
-            return None
-        n = len(self.grid)
-        side = round(value.shape[1] ** (1 / n))
-        if side**n != value.shape[1]:
-            return None
-        table = value.reshape(*(side,) * n, -1).astype(np.float64)
-        for axis, new in enumerate(self.grid):
-            matrix = geometry.linear_matrix(side, new, False, new / side)
-            table = np.moveaxis(np.tensordot(matrix, table, (1, axis)), 0, axis)
-        return table.reshape(shape).astype(value.dtype)
 
 
 class ViT(Network):

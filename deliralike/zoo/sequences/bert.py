@@ -22,7 +22,6 @@ from deliralike.zoo.sequences.tokens import (
     position_numbers,
 )
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import cut
 
 EPS = 1e-12  # of every normalisation
 PADDING = 0  # the token whose row of the table stays zero
@@ -169,12 +168,6 @@ class _BERTModel(Model):
         "*.bias": ZEROS,
         "*LayerNorm.weight": Normal(0.0, mean=1.0),
     }
-
-    def adapt_weight(self, name, value, shape):
-        """Cut a longer table of positions."""
-        if name.endswith("position_embeddings.weight"):
-            return cut(value, shape)
-        return None
 
 
 class BERT(_BERTModel):

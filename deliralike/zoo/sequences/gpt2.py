@@ -19,7 +19,6 @@ from deliralike.zoo.sequences.tokens import (
     decoder_positions,
 )
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import cut
 
 START = Normal(0.02)
 
@@ -222,10 +221,6 @@ class GPT2(LanguageModel):
             "lm_head.weight": START,
             "*.c_proj.weight": ends,
         }
-
-    def adapt_weight(self, name, value, shape):
-        """Cut a longer table of positions."""
-        return cut(value, shape) if name.endswith("wpe.weight") else None
 
 
 _SOURCE = (

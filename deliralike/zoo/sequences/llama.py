@@ -56,7 +56,6 @@ class Attention(Network):
         qkv_bias: bool,
         qk_norm: bool,
         eps: float,
-        dropout: float,
         scale: float,
         gemma: bool,
     ) -> None:
@@ -71,7 +70,6 @@ class Attention(Network):
         self.o_proj = nn.Linear(heads * head_width, width, bias=False)
         self.q_norm = norm(head_width, eps) if qk_norm else nn.Identity()
         self.k_norm = norm(head_width, eps) if qk_norm else nn.Identity()
-        self.dropout = nn.Dropout(dropout)
 
     def forward(self, x, bias, turns, cache=None):
         nn = self.nn
@@ -82,12 +80,12 @@ class Attention(Network):
         key = rotated(nn, key, *turns)
         if cache is not None:
             key, value = cache.extend(key, value)
-        y = attend_groups(nn, query, key, value, bias, self.dropout, self.scale)
+        y = attend_groups(nn, query, key, value, bias, self.scale)
         return self.o_proj(y)
 
 
 def attend_groups(
-    nn: Any, query: Any, key: Any, value: Any, bias: Any, dropout: Any, scale: float
+    nn: Any, query: Any, key: Any, value: Any, bias: Any, scale: float
 ) -> Any:
     """Attend with groups of heads of queries that share a head of keys.
 
@@ -98,20 +96,18 @@ def attend_groups(
         query: ``(batch, heads, queries, width)``.
         key, value: ``(batch, key heads, keys, width)``; their number divides that of the queries.
         bias: Added to the scores; the same for all heads of a group.
-        dropout: The layer by whose probability weights are dropped in training.
         scale: The factor of the scores.
 
     Returns:
         ``(batch, queries, heads * width)``.
     """
     batch, heads, queries, width = query.shape
-    _, key_heads, keys, _ = key.shape
+    key_heads = key.shape[1]
     group = heads // key_heads
     query = nn.reshape(query, (batch, key_heads, group * queries, width))
     if bias.shape[-2] > 1:
         bias = nn.concatenate([bias] * group, dim=-2)
-    mask = nn.dropout_factors(dropout, (*query.shape[:-1], keys), query)
-    y, _ = nn.attention(query, key, value, bias, mask, scale, need_weights=False)
+    y, _ = nn.attention(query, key, value, bias, None, scale, need_weights=False)
     return joined_heads(nn, nn.reshape(y, (batch, heads, queries, width)))
 
 
@@ -253,7 +249,6 @@ class Llama(LanguageModel):
         tie_word_embeddings: Whether ``lm_head.weight`` is the embedding's own table.
         qkv_bias: Whether the maps to queries, keys and values have biases.
         qk_norm: Whether each head of queries and keys is normalised.
-        attention_dropout: Probability of dropping a weight of the attention.
         gemma: Whether the layers are Gemma's: both parts between two normalisations, a gate of the
             approximate GELU, and embeddings times the square root of their width.
         query_pre_attn_scalar: The scores are divided by its square root; `head_dim` when not given.
@@ -298,7 +293,6 @@ class Llama(LanguageModel):
         tie_word_embeddings: bool = False,
         qkv_bias: bool = False,
         qk_norm: bool = False,
-        attention_dropout: float = 0.0,
         gemma: bool = False,
         query_pre_attn_scalar: int | None = None,
         sliding_window: int | None = None,
@@ -351,7 +345,6 @@ class Llama(LanguageModel):
             head_width=head_dim,
             qkv_bias=qkv_bias,
             qk_norm=qk_norm,
-            dropout=attention_dropout,
             scale=scalar**-0.5,
         )
         self.lm_head = self.nn.Linear(hidden_size, vocab_size, bias=False)

@@ -16,11 +16,10 @@ from deliralike.zoo.sequences.tokens import check_tokens
 from deliralike.zoo.setting_checks import one_of
 
 CELLS = {"lstm": "LSTM", "gru": "GRU"}
-POOLINGS = ("last", "mean")
 
 
 class RecurrentClassifier(Model):
-    """Embedding, recurrent layers, pooling over time, linear head.
+    """Embedding, recurrent layers, and a linear head on what each direction gives at its end.
 
     Source: Hochreiter and Schmidhuber 1997, doi 10.1162/neco.1997.9.8.1735 (LSTM); Cho et al. 2014,
     arXiv 1406.1078 (GRU). The names below ``rnn`` and the start values are those of
@@ -35,8 +34,6 @@ class RecurrentClassifier(Model):
         num_layers: Number of recurrent layers.
         bidirectional: Whether another direction runs from the end to the beginning.
         dropout: Probability of dropping an element between recurrent layers and before the head.
-        pooling: ``"last"``: what each direction gives at its last valid step; or ``"mean"`` over
-            the valid steps.
 
     Shapes:
         Tokens ``(batch, time)`` or vectors ``(batch, time, in_features)``, and if given ``lengths``
@@ -63,17 +60,14 @@ class RecurrentClassifier(Model):
         num_layers: int = 1,
         bidirectional: bool = False,
         dropout: float = 0.0,
-        pooling: str = "last",
     ) -> None:
         super().__init__()
         nn = self.nn
         one_of(cell, CELLS, "cell", "RecurrentClassifier")
-        one_of(pooling, POOLINGS, "pooling", "RecurrentClassifier")
         if vocab_size != 0:
             checks.positive(vocab_size, "vocab_size", "RecurrentClassifier")
         self.hidden_size = hidden_size
         self.bidirectional = bidirectional
-        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
         self.rnn = getattr(nn, CELLS[cell])(
             in_features,
@@ -115,12 +109,7 @@ class RecurrentClassifier(Model):
         return stages
 
     def _pooled(self, y, lengths):
-        """Pool over time: (batch, time, width) gives (batch, width)."""
-        nn = self.nn
-        if self.pooling == "mean":
-            if lengths is None:
-                return nn.mean(y, 1)
-            return nn.sum(y, 1) / nn.expand_dims(self._count(lengths, y), 1)
+        """Return each direction's last valid step: (batch, time, width) gives (batch, width)."""
         if lengths is None:
             last = y[:, -1, : self.hidden_size]
         else:
@@ -128,12 +117,7 @@ class RecurrentClassifier(Model):
         if not self.bidirectional:
             return last
         first = y[:, 0, self.hidden_size :]  # where the backward direction ends
-        return nn.concatenate([last, first], dim=1)
-
-    def _count(self, lengths, y):
-        """Return the lengths as divisors: at least one."""
-        at_least_one = self.nn.where(lengths > 0, lengths, lengths * 0 + 1)
-        return self.nn.cast(at_least_one, y)
+        return self.nn.concatenate([last, first], dim=1)
 
     def _at_end(self, y, lengths):
         """Return the last valid step; the first, which is zero, where there is none."""

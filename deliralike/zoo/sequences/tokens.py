@@ -134,9 +134,7 @@ class Attention(Network):
         ``(batch, tokens, width)`` gives the same.
     """
 
-    def __init__(
-        self, width: int, heads: int, dropout: float, key_bias: bool = True
-    ) -> None:
+    def __init__(self, width: int, heads: int, key_bias: bool = True) -> None:
         super().__init__()
         nn = self.nn
         self.heads = heads
@@ -144,7 +142,6 @@ class Attention(Network):
         self.v_proj = nn.Linear(width, width)
         self.q_proj = nn.Linear(width, width)
         self.out_proj = nn.Linear(width, width)
-        self.dropout = nn.Dropout(dropout)
 
     def keys(self, x):
         """Return keys and values, each ``(batch, heads, tokens, width)``."""
@@ -155,8 +152,7 @@ class Attention(Network):
     def forward(self, x, keys, bias=None):
         key, value = keys
         query = split_heads(self.nn, self.q_proj(x), self.heads)
-        y = attend_heads(self.nn, query, key, value, bias, self.dropout)
-        return self.out_proj(y)
+        return self.out_proj(attend_heads(self.nn, query, key, value, bias))
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:

@@ -15,7 +15,6 @@ from deliralike.zoo.sequences.tokens import check_mask, check_tokens, sinusoids
 from deliralike.zoo.setting_checks import one_of, positive
 
 ACTIVATIONS = ("relu", "gelu")
-POOLINGS = ("mean", "first")
 
 
 class Positions(Network):
@@ -36,7 +35,8 @@ class Positions(Network):
 class TransformerClassifier(Model):
     """A classifier of token sequences on a transformer encoder.
 
-    It has an embedding, positions, the encoder, a pooling and a linear head.
+    It has an embedding, positions, the encoder, the mean over the tokens that are no padding, and a
+    linear head.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762 (encoder, and the positions of section 3.5). The
     encoder's names are those of ``torch.nn.TransformerEncoder``, with a normalisation at the end as
@@ -54,7 +54,6 @@ class TransformerClassifier(Model):
             attention.
         activation: ``"relu"`` or ``"gelu"``.
         norm_first: Normalise before attention and perceptron instead of after the sums.
-        pooling: ``"mean"`` over the tokens that are no padding, or ``"first"``: the first token.
 
     Shapes:
         Tokens ``(batch, tokens)``, and if given ``padding_mask`` (true for padding) of the same
@@ -81,16 +80,13 @@ class TransformerClassifier(Model):
         dropout: float = 0.1,
         activation: str = "relu",
         norm_first: bool = False,
-        pooling: str = "mean",
     ) -> None:
         super().__init__()
         nn = self.nn
         positive("TransformerClassifier", max_tokens=max_tokens, num_layers=num_layers)
         one_of(activation, ACTIVATIONS, "activation", "TransformerClassifier")
-        one_of(pooling, POOLINGS, "pooling", "TransformerClassifier")
         self.max_tokens = max_tokens
         self.d_model = d_model
-        self.pooling = pooling
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.positions = Positions(max_tokens, d_model)
         self.dropout = nn.Dropout(dropout)
@@ -133,9 +129,7 @@ class TransformerClassifier(Model):
         return stages | {"norm": self.encoder.norm(x)}
 
     def _pooled(self, x, padding_mask):
-        """Pool over the tokens: (batch, tokens, d_model) gives (batch, d_model)."""
-        if self.pooling == "first":
-            return x[:, 0]
+        """Return the mean of the tokens that are no padding, ``(batch, d_model)``."""
         if padding_mask is None:
             return self.nn.mean(x, 1)
         valid = 1.0 - self.nn.cast(padding_mask, x)  # (batch, tokens)

@@ -25,7 +25,6 @@ from deliralike.zoo.sequences.tokens import (
     decoder_positions,
 )
 from deliralike.zoo.setting_checks import positive
-from deliralike.zoo.tables import cut
 
 STRIDE = 2  # of the second convolution: frames of a spectrogram for each position
 
@@ -45,17 +44,14 @@ class Layer(Network):
         inner: int,
         heads: int,
         dropout: float,
-        attention_dropout: float,
         is_decoder: bool,
     ) -> None:
         super().__init__()
         nn = self.nn
-        self.self_attn = Attention(width, heads, attention_dropout, key_bias=False)
+        self.self_attn = Attention(width, heads, key_bias=False)
         self.self_attn_layer_norm = nn.LayerNorm(width)
         if is_decoder:
-            self.encoder_attn = Attention(
-                width, heads, attention_dropout, key_bias=False
-            )
+            self.encoder_attn = Attention(width, heads, key_bias=False)
             self.encoder_attn_layer_norm = nn.LayerNorm(width)
         self.fc1 = nn.Linear(width, inner)
         self.fc2 = nn.Linear(inner, width)
@@ -200,7 +196,6 @@ class Whisper(Model):
             frames.
         max_target_positions: The longest text.
         dropout: Probability of dropping an element of the embeddings and of what a layer adds.
-        attention_dropout: Probability of dropping a weight of the attention.
 
     Shapes:
         ``input_features``, log-mel spectrograms ``(batch, num_mel_bins, 2 *
@@ -237,7 +232,6 @@ class Whisper(Model):
         max_source_positions: int = 1500,
         max_target_positions: int = 448,
         dropout: float = 0.0,
-        attention_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         positive(
@@ -255,7 +249,6 @@ class Whisper(Model):
             "inner": ffn_dim,
             "heads": num_attention_heads,
             "dropout": dropout,
-            "attention_dropout": attention_dropout,
         }
         self.vocab_size = vocab_size
         self.max_tokens = max_target_positions
@@ -291,10 +284,6 @@ class Whisper(Model):
     def next_logits(self, tokens, cache, *memory):
         """Return the logits after the last of new tokens; see `deliralike.zoo.generate`."""
         return self.proj_out(self.model["decoder"](tokens, memory, cache)[-1][:, -1])
-
-    def adapt_weight(self, name, value, shape):
-        """Cut a longer table of positions."""
-        return cut(value, shape) if name.endswith("embed_positions.weight") else None
 
 
 def _variant(width: int, layers: int, heads: int) -> dict[str, Any]:

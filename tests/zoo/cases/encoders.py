@@ -58,7 +58,6 @@ KINDS = {
     "unetplusplus": "UnetPlusPlus",
     "fpn": "FPN",
     "pspnet": "PSPNet",
-    "linknet": "Linknet",
     "deeplabv3": "DeepLabV3",
     "deeplabv3plus": "DeepLabV3Plus",
 }
@@ -159,13 +158,6 @@ CASES = [
             decoder_segmentation_channels=32,
             classes=2,
         ),
-    ),
-    Case(
-        "linknet",
-        {**NARROW, "encoder_depth": 3},
-        (3, 32, 40),
-        zero=("encoder.features.12.*", "decoder.blocks.*.block.1.0.bias"),
-        reference=partial(reference, "linknet", "vgg_narrow", encoder_depth=3),
     ),
     Case(
         "pspnet",

@@ -54,7 +54,7 @@ def discriminator(
         out = width * 2**level
         layers += [
             nn.Conv2d(out // 2, out, 4, 2, 1, bias=bias),
-            *([norm(out)] if norm else []),
+            norm(out),
             nn.LeakyReLU(0.2),
         ]
     return Main(
@@ -317,7 +317,7 @@ CASES = [
             "in_channels": 2,
             "width": 4,
             "image_size": 16,
-            "norm": "instance",
+            "norm": "layer",
             "num_classes": 0,
         },
         batch=3,
@@ -328,7 +328,7 @@ CASES = [
     ),
     Case(
         "wgan_critic",
-        {"width": 3, "image_size": 16, "norm": None, "dims": 1},
+        {"width": 3, "image_size": 16, "norm": "batch", "dims": 1},
         of="in 1d",
         batch=3,
     ),

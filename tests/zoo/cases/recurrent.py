@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from deliralike.zoo import Input
 from tests.zoo.case import Case
@@ -23,7 +23,6 @@ VECTORS = {
     "vocab_size": 0,
     "in_features": 4,
     "hidden_size": 5,
-    "pooling": "mean",
 }
 PLAIN = {
     "num_classes": 3,
@@ -35,7 +34,7 @@ PLAIN = {
 
 
 class Reference(nn.Module):
-    """Embedding, recurrent layers, last states or mean, linear layer."""
+    """Embedding, recurrent layers, last states, linear layer."""
 
     def __init__(
         self,
@@ -46,10 +45,9 @@ class Reference(nn.Module):
         hidden_size=256,
         num_layers=1,
         bidirectional=False,
-        pooling="last",
     ):
         super().__init__()
-        self.bidirectional, self.pooling = bidirectional, pooling
+        self.bidirectional = bidirectional
         self.embedding = nn.Embedding(vocab_size, in_features) if vocab_size else None
         layer = {"lstm": nn.LSTM, "gru": nn.GRU}[cell]
         self.rnn = layer(
@@ -64,12 +62,9 @@ class Reference(nn.Module):
     def forward(self, x, lengths=None):
         x = self.embedding(x) if self.embedding is not None else x
         lengths = torch.full((x.shape[0],), x.shape[1]) if lengths is None else lengths
-        outputs, state = self.rnn(
+        _, state = self.rnn(
             pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         )
-        if self.pooling == "mean":
-            outputs, _ = pad_packed_sequence(outputs, batch_first=True)
-            return self.fc(outputs.sum(1) / lengths[:, None])
         state = state[0] if isinstance(state, tuple) else state
         return self.fc(torch.cat([*state[-2:]], 1) if self.bidirectional else state[-1])
 

@@ -22,7 +22,6 @@ SMALL = {
 BEFORE = SMALL | {
     "activation": "gelu",
     "norm_first": True,
-    "pooling": "first",
     "num_layers": 1,
 }
 
@@ -60,10 +59,9 @@ class Reference(nn.Module):
         dropout=0.1,
         activation="relu",
         norm_first=False,
-        pooling="mean",
     ):
         super().__init__()
-        self.pooling, self.scale = pooling, math.sqrt(d_model)
+        self.scale = math.sqrt(d_model)
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.positions = Positions(max_tokens, d_model)
         layer = nn.TransformerEncoderLayer(
@@ -85,8 +83,6 @@ class Reference(nn.Module):
         padding = None if padding is None else padding.bool()
         x = self.embedding(tokens) * self.scale + self.positions.pe[: tokens.shape[1]]
         x = self.encoder(x, src_key_padding_mask=padding)
-        if self.pooling == "first":
-            return self.fc(x[:, 0])
         if padding is None:
             return self.fc(x.mean(1))
         return self.fc(

@@ -1,8 +1,5 @@
 """Chainer networks in several processes."""
 
-from deliralike.backends.chainer.distributed.gradient_averaging import (
-    GradientAveragingChainerNetwork,
-)
 from deliralike.backends.chainer.distributed.network import DistributedChainerNetwork
 from deliralike.backends.chainer.distributed.optimizer import (
     unwrap_multi_node_optimizer,
@@ -10,6 +7,5 @@ from deliralike.backends.chainer.distributed.optimizer import (
 
 __all__ = [
     "DistributedChainerNetwork",
-    "GradientAveragingChainerNetwork",
     "unwrap_multi_node_optimizer",
 ]

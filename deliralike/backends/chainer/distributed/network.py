@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.backends.chainer.distributed.manual_backward import (
-    mean_gradients,
-    without_backward,
-)
+from deliralike.backends.chainer.distributed.manual_backward import without_backward
 from deliralike.backends.chainer.optimizer import Part
 from deliralike.backends.chainer.replicas.network import (
     ChainerReplicas,
@@ -45,40 +42,23 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
     state_class = ChainerProcessState
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Return the outputs of this process's share, or of the whole batch."""
-        if (
-            current() is not None
-            or not self.state.weighs
-            or not chainer.config.enable_backprop
-        ):
-            return super().call(args, kwargs)
-        if self.state.takes_whole and self.network.training:
-            return without_backward(super().call(args, kwargs))
-        call = super().call
-
-        def outputs(arguments: Any) -> Any:
-            return call(*arguments)
-
-        return mean_gradients(self.network, outputs, (args, kwargs), self.own_weight)
+        """Return the outputs of this process's share."""
+        outputs = super().call(args, kwargs)
+        if current() is not None or not self.state.weighs:
+            return outputs
+        return self._without_backward(outputs)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """Return the loss of the whole batch, with the graph of this process's part.
+        """Return the loss of the whole batch; in evaluation that of this process's own batch."""
+        result = super().compute_loss(loss, *batch)
+        if not self.network.training or not self.state.weighs:
+            return result
+        return self._without_backward(result)
 
-        In evaluation it is the loss of this process's own batch.
-        """
-        network = self.network
-        if (
-            not network.training
-            or not self.state.weighs
-            or not chainer.config.enable_backprop
-        ):
-            return super().compute_loss(loss, *batch)
-        compute_loss = super().compute_loss
-
-        def outputs(arguments: Any) -> Any:
-            return compute_loss(loss, *arguments)
-
-        return mean_gradients(network, outputs, batch, self.weight_of_part)
+    def _without_backward(self, outputs: Any) -> Any:
+        if not chainer.config.enable_backprop:
+            return outputs
+        return without_backward(outputs)
 
     # Gradients that ChainerMN adds
     # ------------------------------------------------------------
@@ -174,26 +154,13 @@ class DistributedChainerNetwork(DistributedNetwork, DataParallelChainerNetwork):
     ``chainermn.links.MultiNodeBatchNormalization`` in it has the statistics of the whole batch
     whatever `buffers` says, with shares of any size.
 
-    In a loop of the user's own, a backward pass to the network's outputs leaves the mean of the
-    gradients of all processes, each weighted by its samples, in a `no_sync` block too: so any
-    Chainer optimizer makes the same update in all processes.
+    A backward pass in a loop of the user's own raises an error: its gradients would be those of one
+    process.
     """
 
     _parallelism: ClassVar[type[ChainerReplicasOverProcesses]] = (
         ChainerReplicasOverProcesses
     )
-
-    def trainable_parameters(self) -> dict[str, chainer.Parameter]:
-        """Return the parameters that may have gradients, by neutral name.
-
-        A tied parameter comes under its first name only.
-        """
-        parameters = self.root_parameters().items()
-        return {
-            name: each
-            for name, each in parameters
-            if each.requires_grad and each.is_initialized
-        }
 
 
 def _initialized(network: AbstractNetwork) -> dict[str, chainer.Parameter]:

@@ -2,14 +2,12 @@
 
 The products with the inputs, and the gradients of the weights, are one matrix product over all
 steps. In a step only what depends on the step before is left. Composed of other functions an LSTM
-takes 8 times as long, a GRU 9 times, an RNN 7 times.
+takes 8 times as long, a GRU 9 times.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-import numpy as np
 
 from deliralike.backends.chainer.arrays import array_module
 from deliralike.backends.chainer.kernels.fused import Fused, logistic, saturating
@@ -145,54 +143,6 @@ class GRU(Fused):
         g_gates[:, :, 2] = g_outputs * to_n
         gx, g_ih, g_bias_ih = _of_input(rows, x, weight_ih)
         return gx, g_hidden, g_ih, g_hh, g_bias_ih, g_bias_hh
-
-
-class RNN(Fused):
-    """One layer in one direction; arguments and outputs are those of `Sequences.rnn`."""
-
-    def __init__(self, composed, nonlinearity):
-        super().__init__(composed)
-        self.nonlinearity = nonlinearity
-
-    def compute(self, x, hidden, weight_ih, weight_hh, bias_ih, bias_hh):
-        sums = _from_input(x, weight_ih, bias_ih, bias_hh)
-        self.hidden = _states(hidden, len(x))
-        recurrent = weight_hh.T
-        for t, total in enumerate(sums):
-            total += self.hidden[t] @ recurrent
-            self.hidden[t + 1] = self._function(total)
-        return self.hidden[1:], self.hidden[-1].copy()
-
-    def _function(self, total: Any) -> Any:
-        xp = array_module(total)
-        return xp.tanh(total) if self.nonlinearity == "tanh" else xp.maximum(total, 0)
-
-    def derive(self, arguments, gradients):
-        x, _, weight_ih, weight_hh, bias_ih, bias_hh = arguments
-        xp = array_module(x)
-        gy, g_hidden = gradients
-        g_hidden = xp.zeros_like(self.hidden[0]) if g_hidden is None else g_hidden
-        y = self.hidden[1:]
-        if self.nonlinearity == "tanh":
-            slopes, bits = 1 - y * y, y.dtype
-        else:  # see `keep_where`
-            slopes, bits = y != 0, np.dtype(f"i{y.dtype.itemsize}")
-        rows = xp.empty_like(y)
-        products = rows.view(bits)
-        for t in reversed(range(len(x))):
-            if gy is not None:
-                g_hidden = g_hidden + gy[t]
-            xp.multiply(g_hidden.view(bits), slopes[t], out=products[t])
-            g_hidden = rows[t] @ weight_hh
-        gx, g_ih, g_bias = _of_input(rows, x, weight_ih)
-        return (
-            gx,
-            g_hidden,
-            g_ih,
-            _of_weight(rows, self.hidden[:-1]),
-            g_bias,
-            g_bias.copy(),
-        )
 
 
 def _states(first: Any, time: int) -> Any:

@@ -46,7 +46,6 @@ from deliralike.parallel.replicas.network import (
     ReplicatedNetwork,
 )
 from deliralike.parallel.replicas.run_in_threads import (
-    all_of,
     blas_threads,
     blas_threads_now,
 )
@@ -127,7 +126,7 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         reports = self._reports.of(context.position)
         draws = Draws((context.seed, context.index))
         self._draws.append(draws)
-        with all_of(device, reports, drawing(draws)):
+        with device, reports, drawing(draws):
             return super().run_replica(context, thread_context, function, share)
 
     def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:

@@ -59,7 +59,7 @@ def _message(name: str, batch: Sequence[Any], largest: int) -> str:
     if 0 < samples_of(batch) < largest:
         text += (
             f", and was for {largest} samples: drop_last=True leaves a smaller last batch "
-            "out of training, inferer=PaddedBatchInferer(batch_size) fills it up elsewhere"
+            "out of training, a batch size that divides the samples elsewhere"
         )
     return text
 

@@ -6,27 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jax.tree_util import tree_map_with_path as map_with_path
 
 from deliralike.backends.jax import arrays
 from deliralike.backends.jax.distributed.process_group import AXIS, JaxProcessGroup
-from deliralike.backends.jax.update_rules import parameter_of
 
 
 class ProcessMesh:
     """One device of each process.
 
     Each process holds values that are the same in all processes as ordinary arrays; they are arrays
-    of the mesh within a program only. The parameters of a sharded network, their gradients and
-    optimizer states are always arrays of the mesh.
+    of the mesh within a program only.
 
     Attributes:
         device_mesh: The devices, along the axis ``"processes"``.
-        sharded: The shape and the sharding of each parameter of a sharded network, by its name.
     """
 
     def __init__(self, processes: JaxProcessGroup, device: str) -> None:
@@ -37,7 +32,6 @@ class ProcessMesh:
         devices = [by_number[number] for number in numbers]
         self.device_mesh = Mesh(np.array(devices), (AXIS,))
         self.everywhere = self.sharding(())
-        self.sharded: dict[str, tuple[tuple[int, ...], NamedSharding]] = {}
 
     def sharding(self, spec: Sequence[str | None]) -> NamedSharding:
         """The sharding of an array along the axes that the spec names."""
@@ -61,7 +55,7 @@ class ProcessMesh:
         """A function as one program over the mesh, with the meaning that it has on whole arrays."""
 
         def with_constraints(*arguments: Any) -> Any:
-            return map_with_path(self._constrain, function(*arguments))
+            return lax.with_sharding_constraint(function(*arguments), self.everywhere)
 
         program = arrays.jit(with_constraints, **options)
 
@@ -70,7 +64,7 @@ class ProcessMesh:
             if self.own.platform == "cpu":
                 # gloo mixes up the messages of programs that run at the same time
                 jax.block_until_ready(results)
-            return map_with_path(self._from_mesh, results)
+            return jax.tree.map(_of_this_process, results)
 
         return run
 
@@ -82,20 +76,6 @@ class ProcessMesh:
             value.shape, self.everywhere, [own]
         )
 
-    def _constrain(self, path: tuple, value: Any) -> Any:
-        """Place a result on the mesh.
 
-        What belongs to a sharded parameter is placed as the parameter is; all else is replicated.
-        """
-        sharding = self._sharding_of(path, value) or self.everywhere
-        return lax.with_sharding_constraint(value, sharding)
-
-    def _from_mesh(self, path: tuple, value: Any) -> Any:
-        if self._sharding_of(path, value):
-            return value
-        return value.addressable_shards[0].data
-
-    def _sharding_of(self, path: tuple, value: Any) -> NamedSharding | None:
-        """The sharding of what belongs to a sharded parameter; None for all else."""
-        shape, sharding = self.sharded.get(parameter_of(path) or "", (None, None))
-        return sharding if jnp.shape(value) == shape else None
+def _of_this_process(value: jax.Array) -> jax.Array:
+    return value.addressable_shards[0].data

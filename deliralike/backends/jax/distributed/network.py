@@ -83,11 +83,6 @@ class DistributedJaxNetwork(DistributedNetwork, DataParallelJaxNetwork):
 
     _parallelism = JaxReplicasOverProcesses
 
-    @property
-    def local_network(self) -> Any:
-        """The network on this process alone, for evaluation."""
-        return self.root
-
     def refuse_programs(self, arguments: Any) -> None:
         """Refuse to compute inside of a program of the user's.
 

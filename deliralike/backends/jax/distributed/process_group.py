@@ -275,8 +275,7 @@ def _start(timeout: float, rank_info: RankInfo | None) -> None:
     except ValueError as error:
         raise ProcessError(
             f"JAX's runtime finds no other processes ({error}): start with 'deliralike launch "
-            "--engine jax', srun or mpiexec, for which JAX needs mpi4py: pip install "
-            "'deliralike[mpi]'"
+            "--engine jax' or srun"
         ) from error
     finally:
         timer.cancel()

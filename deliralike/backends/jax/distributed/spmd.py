@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import jax
@@ -42,7 +41,7 @@ from deliralike.network.parallelism import Hooks
 from deliralike.optim.loss import Loss, LossFunction
 from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.local_sgd import LocalSGD
-from deliralike.parallel.batches.scatter import samples_of_leaves, split_batch
+from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.network import ReplicaSettings
 
@@ -70,21 +69,19 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share, or of the whole batch."""
+        """The outputs of this process's share."""
         network = self.network
         if not network.training:
-            return network.without_gradients(network.local_network(*args, **kwargs))
+            return network.without_gradients(network.root(*args, **kwargs))
         function, arguments = network.in_program((args, kwargs))
         outputs = network.compute_in_program(function, arguments)
-        if self.state.takes_whole:
-            return outputs
         return network.share_of(outputs, function.rows.sizes)
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
         """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
         network = self.network
         if not network.training:
-            return network.without_gradients(loss.whole(network.local_network, *batch))
+            return network.without_gradients(loss.whole(network.root, *batch))
         return network.compute_in_program(*network.in_program(batch, loss))
 
 
@@ -111,10 +108,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         network: AbstractNetwork,
         settings: ReplicaSettings,
         processes: ProcessGroup,
-        takes_whole: bool = False,
     ) -> Self:
         """The network in these processes, equal in all of them."""
-        joined = super().joined(network, settings, processes, takes_whole)
+        joined = super().joined(network, settings, processes)
         mesh = ProcessMesh(processes, joined.device_name)  # type: ignore[arg-type]
         object.__setattr__(joined, "process_mesh", mesh)
         return joined
@@ -144,36 +140,18 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         """
         spec, root = self.parallelism.spec_of(loss)
         self.refuse_programs(arguments)
-        own, has_samples = self._own_share(arguments, spec, root)
-        leaves, structure = nest.flatten(own)
-        counts = samples_of_leaves(
-            arguments, self.settings.dim, spec, self.backend, root
-        )
-        dims = self._dims(leaves, counts)
-        size = _sample_count(leaves, dims) if has_samples else 0
+        devices = [self.device_name]
+        dim = self.settings.dim
+        own = split_batch(arguments, devices, dim, spec, self.backend, root=root)
+        leaves, structure = nest.flatten(own.nests[0])
+        dims = self._dims(leaves, own.counts)
+        size = 0
+        if not self._process_state.empty_share:
+            size = _sample_count(leaves, dims)
         sizes, descriptions = self._agree(size, [*map(describe, leaves, dims)])
         rows = Rows(self.process_mesh, sizes, dims)
         joined = rows.join(leaves, sizes[self.processes.rank], descriptions)
         return GlobalBatchFunction(loss, rows), structure.unflatten(joined)
-
-    def _own_share(self, arguments: Any, spec: Any, root: str) -> tuple[Any, bool]:
-        """Return this process's share, or another where there is none, and whether it has samples.
-
-        The other share has the structure that all processes must agree on.
-        """
-        count, rank = 1, 0
-        if self.takes_whole:
-            count, rank = self.processes.count, self.processes.rank
-        shares = split_batch(
-            arguments,
-            [self.device_name] * count,
-            self.settings.dim,
-            spec,
-            self.backend,
-            root=root,
-        ).nests
-        has_samples = rank < len(shares) and not self._process_state.empty_share
-        return shares[min(rank, len(shares) - 1)], has_samples
 
     def _dims(
         self, leaves: Sequence[Any], counts: Sequence[int | None]
@@ -309,21 +287,6 @@ class SpmdJaxOptimizer(JaxOptimizer):
         """The loss and the gradients of the whole batch; buffers change."""
         function, batch = self.network.in_program(batch, loss_function)
         return super().gradients(function, *batch)
-
-    def run_pre_update_hooks(self, gradients):
-        """Run the pre-update hooks as a program, as within a step.
-
-        The gradients may be sharded over processes.
-        """
-        variables, hooks = self._programs.variables(), tuple(self.pre_update_hooks)
-        if not hooks:
-            return gradients
-        key = ("hooks", id(variables), hooks)
-        program = self._programs.get_or_compile(
-            key, lambda: self._jit(partial(self._run_hooks, variables))
-        )
-        outputs = program(variables.values(), gradients)
-        return {name: outputs[name] for name in gradients}  # JAX sorts dicts
 
     def _jit(self, function: Callable, **options: Any) -> Callable:
         return self.network.process_mesh.compile(function, **options)

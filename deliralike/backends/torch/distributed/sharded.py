@@ -300,7 +300,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         dim: int = 0,
         buffers: str = "sync",
         scalars: str = "mean",
-        takes_whole: bool = False,
         **keywords: Any,
     ) -> Self:
         """Shard a network over these processes; all of them start with the root's weights.
@@ -310,7 +309,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
                 gathered at once. None: the blocks with at least `smallest` parameters, those of
                 such blocks within not counted.
             smallest: See `blocks`.
-            dim, buffers, scalars, takes_whole: See `deliralike.DistributedDataParallel`.
+            dim, buffers, scalars: See `deliralike.DistributedDataParallel`.
             keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``,
                 ``mp_policy`` …
 
@@ -329,7 +328,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         settings = ReplicaSettings.of(
             devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars
         )
-        sharded = cls.joined(network, settings, processes, takes_whole)
+        sharded = cls.joined(network, settings, processes)
         if blocks is None:
             units = blocks_from(smallest, sharded.module)
         else:

@@ -25,11 +25,10 @@ class DataParallel(GradientAveragingNetwork):
 
     All processes start with the root's weights and buffers; nothing is initialized again, and no
     random state changes. Weights and checkpoints are those of the given network, under the same
-    names. Around a network of PyTorch it is a ``torch.nn.Module``: it may be subclassed, moved, and
-    be a part of others.
+    names. It is a ``torch.nn.Module``: it may be subclassed, moved, and be a part of others.
 
     Args:
-        module: A network of PyTorch, Chainer or JAX, native or written once.
+        module: A network of PyTorch, native or written once.
         comm: ``ht.MPI_WORLD``, a communicator of mpi4py's, or what `deliralike.join` gives, over
             any engine.
         optimizer: One optimizer, or several, over the network's parameters.

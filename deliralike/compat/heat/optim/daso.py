@@ -11,22 +11,23 @@ from deliralike.compat.heat.communication import Communication, chosen, sanitize
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.averaging.asynchronous import (
-    WIRES,
-    AsynchronousAverages,
-    trained_slots,
-)
-from deliralike.parallel.averaging.daso import BLOCKING, Plan
+from deliralike.parallel.averaging.asynchronous import WIRES, AsynchronousAverages
+from deliralike.parallel.averaging.daso import Plan
+from deliralike.parallel.processes.gradient_sums import trained_slots
 from deliralike.parallel.processes.topology import Nodes
 
-_AT_LEAST = {
-    "total_epochs": 1,
-    "warmup_epochs": 0,
-    "cooldown_epochs": 0,
-    "max_global_skips": 1,
-    "sending_chunk_size": 1,
-    "skip_reduction_factor": 1,
-    "local_skip_factor": 1,
+# The type of each argument, and its least value.
+_ARGUMENTS: dict[str, tuple[type, Any]] = {
+    "total_epochs": (int, 1),
+    "warmup_epochs": (int, 0),
+    "cooldown_epochs": (int, 0),
+    "max_global_skips": (int, 1),
+    "sending_chunk_size": (int, 1),
+    "skip_reduction_factor": (int, 1),
+    "local_skip_factor": (int, 1),
+    "stability_level": (float, 0.0),
+    "verbose": (bool, False),
+    "use_mpi_groups": (bool, True),  # the engine makes its groups in its own way
 }
 
 
@@ -45,7 +46,7 @@ class DASO:
             last batch, which heat's own code wants, is accepted as well: all batches are counted in
             the first epoch.
         comm, nodes: The communicator of all processes, and its topology.
-        verbose: Whether `print0` prints.
+        verbose: Whether the first process prints the loss and the pace after each epoch.
         averages: The averages in progress; None before the optimizer has a network.
     """
 
@@ -84,7 +85,7 @@ class DASO:
             stability_level: A loss that is less than this fraction below the best one is no
                 progress; three epochs without any are a plateau.
             max_global_skips: The most batches between two messages between nodes.
-            sending_chunk_size: The most numbers of one message between nodes.
+            sending_chunk_size: Of no effect: all numbers of one type share a message.
             downcast_type: The type in which parameters are sent between nodes:
                 ``torch.bfloat16``, ``torch.half``, ``torch.float`` or their names; the parameters'
                 own type when None.
@@ -99,18 +100,9 @@ class DASO:
             ArgumentError, SettingError: An argument has the wrong type, or makes no sense.
             ProcessError: Nodes would differ in size, or the launcher does not say their size.
         """
-        _check_integers(
-            total_epochs=total_epochs,
-            warmup_epochs=warmup_epochs,
-            cooldown_epochs=cooldown_epochs,
-            max_global_skips=max_global_skips,
-            sending_chunk_size=sending_chunk_size,
-            skip_reduction_factor=skip_reduction_factor,
-            local_skip_factor=local_skip_factor,
-        )
+        arguments = locals()
+        _check_arguments({name: arguments[name] for name in _ARGUMENTS})
         _check_optimizer(local_optimizer)
-        _check_stability(stability_level)
-        _check_flags(verbose, use_mpi_groups)
         _check_scheduler(scheduler)
         self.local_optimizer = local_optimizer
         self.scheduler = scheduler
@@ -126,7 +118,6 @@ class DASO:
             local_skip_factor,
             stability_level,
         )
-        self._chunk = sending_chunk_size
         self._wire = _type_on_wire(downcast_type)
         self.comm = communicator(comm)
         self.nodes = Nodes(self.comm.processes, members)
@@ -149,7 +140,7 @@ class DASO:
                 )
         self._optimizer = network.backend.wrap_optimizer(self.local_optimizer, network)
         self.averages = AsynchronousAverages(
-            network, self.nodes, self._plan, chunk=self._chunk, wire=self._wire
+            network, self.nodes, self._plan, wire=self._wire
         )
 
     def add_scaler(self, scaler: Any) -> None:
@@ -163,33 +154,6 @@ class DASO:
     def module(self) -> AbstractNetwork:
         """The network."""
         return self._active().network
-
-    @property
-    def epoch(self) -> int:
-        """The coming epoch, from 0."""
-        return self._active().state.epoch
-
-    @property
-    def current_batch(self) -> int:
-        """The coming batch, from 0."""
-        return self._active().state.batch
-
-    @property
-    def global_skip(self) -> int:
-        """The number of batches between two messages between nodes; 0 for blocking averages."""
-        pace = self._active().state.pace
-        return 0 if pace == BLOCKING else pace.between
-
-    @property
-    def batches_to_wait(self) -> int:
-        """The number of batches from a message to its merge; 0 for blocking averages."""
-        return self._active().state.pace.wait
-
-    @property
-    def local_skip(self) -> int:
-        """The number of batches between averages within nodes; 0 for blocking averages."""
-        pace = self._active().state.pace
-        return 0 if pace == BLOCKING else pace.local
 
     # Steps
     # ------------------------------------------------------------
@@ -256,20 +220,10 @@ class DASO:
         averages = self._active()
         averages.batches = self.last_batch
         mean = averages.end_epoch(averages.network.backend.number(loss))
-        self.print0(
-            f"epoch {self.epoch}: loss {mean:.4f}, global skips {self.global_skip}, local skips "
-            f"{self.local_skip}, batches to wait {self.batches_to_wait}"
-        )
-
-    def print0(self, *args: Any, **kwargs: Any) -> None:
-        """Print on the first process, if `verbose` is set."""
         if self.verbose and self.nodes.processes.is_root:
-            print(*args, **kwargs)
-
-    def reset(self) -> None:
-        """Start the run anew, with parameters and the local optimizer as they are."""
-        self._active().reset()
-        self.zero_grad()
+            print(
+                f"epoch {averages.state.epoch}: loss {mean:.4f}, {averages.state.pace}"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of this process's run.
@@ -321,31 +275,13 @@ def _check_optimizer(optimizer: Any) -> None:
         )
 
 
-def _check_integers(**values: Any) -> None:
+def _check_arguments(values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} must be a whole number")
-        if value < _AT_LEAST[name]:
-            raise SettingError(f"{name}={value!r} must be at least {_AT_LEAST[name]}")
-
-
-def _check_stability(level: Any) -> None:
-    if not isinstance(level, float):
-        raise ArgumentError(
-            f"stability_level={level!r} must be a fraction such as 0.05"
-        )
-    if level < 0:
-        raise SettingError(f"stability_level={level!r} must be at least 0")
-
-
-def _check_flags(verbose: Any, use_mpi_groups: Any) -> None:
-    for name, value in (("verbose", verbose), ("use_mpi_groups", use_mpi_groups)):
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} must be True or False")
-    if not use_mpi_groups:
-        raise SettingError(
-            "use_mpi_groups: the engine makes its groups in its own way: leave it out"
-        )
+        kind, least = _ARGUMENTS[name]
+        if type(value) is not kind:
+            raise ArgumentError(f"{name}={value!r} must be of type {kind.__name__}")
+        if value < least:
+            raise SettingError(f"{name}={value!r} must be at least {least!r}")
 
 
 def _check_scheduler(scheduler: Any) -> None:

@@ -17,8 +17,7 @@ class DataParallelOptimizer:
     the given optimizer.
 
     Args:
-        torch_optimizer: An optimizer of PyTorch, Chainer or optax, or one of deliralike's over the
-            same network.
+        torch_optimizer: An optimizer of PyTorch, or one of deliralike's over the same network.
         blocking: Whether backward waits for each sum; see `DataParallel`.
 
     Attributes:
@@ -47,7 +46,6 @@ class DataParallelOptimizer:
         self._network = network
         self._optimizer = optimizer
         self.blocking_parameter_updates = network.blocking
-        network.bind(optimizer)
 
     def step(self) -> None:
         """Update the network by the means of the gradients.
@@ -61,7 +59,7 @@ class DataParallelOptimizer:
     def update(self, loss_function: Callable[..., Any], *batch: Any) -> Any:
         """Make a step with the gradients of ``loss_function(network, *batch)``.
 
-        The gradients are for this process's batch. This works on any backend.
+        The gradients are for this process's batch.
 
         Returns:
             The result of the loss function for this process's batch.
