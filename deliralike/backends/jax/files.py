@@ -58,8 +58,11 @@ def read(path: Path) -> mark.FileStates:
         tree = serialization.msgpack_restore(path.read_bytes())
     notes: list[str] = ["names and layouts taken for flax's"]
     parts = _parts(path, tree, notes)
-    states = {key: _state(path, part, notes) for key, part in parts.items()}
-    return mark.FileStates(states, notes=dict.fromkeys(notes))
+    states = mark.FileStates()
+    for key, part in parts.items():
+        states[key] = _state(path, part, notes)
+    states.notes = tuple(dict.fromkeys(notes))
+    return states
 
 
 def _read_orbax(path: Path) -> Any:
