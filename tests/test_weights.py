@@ -24,14 +24,11 @@ from deliralike.errors import (
 from deliralike.network import Network
 from tests.conftest import BACKENDS
 
-SUFFIXES = (".safetensors", ".npz", ".pth", ".pt", ".msgpack")
+SUFFIXES = (".safetensors", ".npz", ".pth", ".pt")
 needs_torch = pytest.mark.skipif(
     "torch" not in BACKENDS, reason="reads and writes PyTorch's own files"
 )
-needs_jax = pytest.mark.skipif(
-    "jax" not in BACKENDS, reason="reads and writes flax's own files"
-)
-NEEDS = {".pth": needs_torch, ".pt": needs_torch, ".msgpack": needs_jax}
+NEEDS = {".pth": needs_torch, ".pt": needs_torch}
 
 
 @pytest.fixture(

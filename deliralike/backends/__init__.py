@@ -94,7 +94,7 @@ _SMALL_DICTS = tuple(
 )  # 0x80 is an empty one
 _FLAX_FILES = WeightFiles(
     "a flax checkpoint (msgpack, or a folder of Orbax)",
-    (".msgpack",),
+    (),
     (*_SMALL_DICTS, b"\xde", b"\xdf"),  # dicts of msgpack
     ("_METADATA", "manifest.ocdbt", "_CHECKPOINT_METADATA"),
     order="",  # trees of JAX are sorted by name

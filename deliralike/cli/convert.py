@@ -18,8 +18,7 @@ def command(
     target: Annotated[
         Path,
         typer.Argument(
-            help="The file to write; its suffix decides: "
-            ".safetensors, .npz, .pth, .msgpack."
+            help="The file to write; its suffix decides: .safetensors, .npz, .pth."
         ),
     ],
     model: Annotated[

@@ -118,7 +118,7 @@ def convert(
     if not dry_run:
         with replacing(target) as temporary:
             writer(temporary, state)
-            if renaming.neutral and temporary.is_file():
+            if renaming.neutral:
                 mark_archive(temporary)
     dtypes = Counter(str(array.dtype) for array in state.values())
     size = sum(array.nbytes for array in state.values())

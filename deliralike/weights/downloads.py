@@ -84,14 +84,14 @@ class WebFile:
             advice = f"fetch it elsewhere and put it at {path}"
             with _explaining(self.url, advice):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with hub.utils.WeakFileLock(_beside(path, ".lock")):
+                with hub.utils.WeakFileLock(path.with_name(f"{path.name}.lock")):
                     if not path.is_file():  # another process may have been quicker
                         self._download(hub)
         _check(path, self.sha256, str(self), _DELETE)
         return path
 
     def _download(self, hub: Any) -> None:
-        part = _beside(self.place, ".part")
+        part = self.place.with_name(f"{self.place.name}.part")
         with part.open("wb") as file:
             hub.file_download.http_get(
                 self.url, file, displayed_filename=self.place.name
@@ -257,10 +257,6 @@ def _library() -> Any:
         return importlib.import_module("huggingface_hub")
     except ImportError as error:
         raise BackendUnavailable(_NEEDED) from error
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(f"{path.name}{suffix}")
 
 
 @contextmanager

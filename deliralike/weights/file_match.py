@@ -38,14 +38,9 @@ class FileMatch:
         return self.match.ambiguous
 
     @property
-    def confirmed(self) -> bool:
-        """Whether every pair was given by name."""
-        return all(pair.decided == "correction" for pair in self.match.names)
-
-    @property
     def missing(self) -> tuple[str, ...]:
         """The network's tensors without one in the file."""
-        return tuple(self.match.missing)
+        return self.match.missing
 
     @property
     def unexpected(self) -> tuple[str, ...]:

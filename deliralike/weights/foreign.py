@@ -51,12 +51,9 @@ class MatchReport(LoadReport):
 
     def __str__(self) -> str:
         """Return what was loaded, the pairs' account, and what they rest on."""
-        account = f"{super().__str__()}; {self.match}"
-        if self.match.confirmed:
-            return account
         return (
-            f"{account}\n  names, shapes and order tell which tensor is which, and no output was "
-            "compared: try the network on data that you know"
+            f"{super().__str__()}; {self.match}\n  names, shapes and order tell which tensor is "
+            "which, and no output was compared: try the network on data that you know"
         )
 
 
@@ -131,8 +128,7 @@ def load(
     report = MatchReport(
         loaded.loaded, loaded.missing, found.unexpected, loaded.mismatched, match=found
     )
-    level = logging.INFO if found.confirmed and report.complete else logging.WARNING
-    log(level, report)
+    log(logging.WARNING, report)
     return report
 
 

@@ -42,11 +42,11 @@ class Doubt:
 def doubts(network: Any, contents: Contents) -> dict[str, Doubt]:
     """Return what is not known of a file's arrays in a network, by the network's names.
 
-    Nothing is open in a file of ours, in one with the channels first, and in the network of a
-    framework's own, which means by a layout what its file does.
+    Nothing is open in a file with the channels first, and in the network of a framework's own,
+    which means by a layout what its file does.
     """
     is_native = not isinstance(unwrap(network), NetworkCore)
-    if contents.exact or not contents.channels_last or is_native:
+    if not contents.channels_last or is_native:
         return {}
     kinds = {path: bare(type(block).__name__) for path, block in network.named_blocks()}
     shapes = {}

@@ -5,15 +5,10 @@ A marked file is read exactly; names in other files are guessed, and the guess i
 
 from __future__ import annotations
 
-import json
-import os
 import zipfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-
-from deliralike.errors import WeightFileError
 
 Arrays = dict[str, np.ndarray]  # by name
 Notes = tuple[str, ...]
@@ -21,40 +16,26 @@ Notes = tuple[str, ...]
 _MARK = (
     "deliralike weights 1"  # the number counts the ways in which a file may be marked
 )
-_END_OF_ARCHIVE = b"PK\x05\x06"
-_LENGTH_OF_END = 22  # bytes
+_ZIP = b"PK\x03\x04"
 
 
 class FileStates(dict[str, Arrays]):
-    """The states of a file by their place in it, and the origin of their names.
+    """The states of a file by their place in it.
 
     Attributes:
-        exact: Whether this package wrote the file, so that the names are those that were written.
         notes: In words, the guesses about another program's file, and the entries left aside.
     """
 
-    def __init__(
-        self,
-        states: Mapping[str, Arrays],
-        exact: bool = False,
-        notes: Iterable[str] = (),
-    ) -> None:
-        """Keep the states in their order."""
-        super().__init__(states)
-        self.exact = exact
-        self.notes = tuple(notes)
+    notes: Notes = ()
 
 
 def mark_archive(path: Path) -> None:
     """Mark a zip archive by its comment, which readers of arrays ignore; other files stay."""
-    with path.open("r+b") as file:
-        if file.seek(0, os.SEEK_END) < _LENGTH_OF_END:
-            return
-        file.seek(-_LENGTH_OF_END, os.SEEK_END)
-        end = file.read()
-        if end.startswith(_END_OF_ARCHIVE) and end.endswith(b"\0\0"):  # no comment yet
-            file.seek(-2, os.SEEK_END)
-            file.write(len(_MARK).to_bytes(2, "little") + _MARK.encode())
+    with path.open("rb") as file:
+        is_archive = file.read(len(_ZIP)) == _ZIP
+    if is_archive:
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = _MARK.encode()
 
 
 def is_marked(archive: zipfile.ZipFile) -> bool:
@@ -68,31 +49,3 @@ def archive_is_marked(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         return is_marked(archive)
-
-
-def listing(places: Mapping[str, tuple[str, ...]]) -> str:
-    """Return a text that marks a file of nested dicts: the ordered names, each with its place.
-
-    Example:
-        >>> places_in(listing({"fc.weight": ("fc", "kernel")}))
-        {'fc.weight': ('fc', 'kernel')}
-    """
-    return _MARK + json.dumps(places)
-
-
-def places_in(text: object) -> dict[str, tuple[str, ...]] | None:
-    """Return the places of a `listing`; None for anything else.
-
-    Raises:
-        WeightFileError: The text begins like a listing, and is damaged or of a later version.
-    """
-    if not isinstance(text, str) or not text.startswith(_MARK.rpartition(" ")[0]):
-        return None
-    try:
-        places = json.loads(text.removeprefix(_MARK))
-        return {name: tuple(place) for name, place in places.items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise WeightFileError(
-            f"its list of names begins with {text[:32]!r}, and is damaged or of a later version "
-            f"than {_MARK!r}"
-        ) from error

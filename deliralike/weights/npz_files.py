@@ -13,10 +13,13 @@ from deliralike.errors import WeightFileError
 from deliralike.weights import chainer_names, mark
 
 
-def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
-    """Return every array of an open archive; Chainer's names in a foreign one become neutral.
+def read(
+    path: Path, archive: zipfile.ZipFile
+) -> tuple[mark.Arrays, bool, tuple[str, ...]]:
+    """Return every array of an open archive, whether this package wrote it, and notes.
 
-    Its members, each with a name of its own, are checked already.
+    Chainer's names in a foreign one become neutral. Its members, each with a name of its own, are
+    checked already.
     """
     members = {name.removesuffix(".npy"): name for name in archive.namelist()}
     exact = mark.is_marked(archive)
@@ -27,7 +30,7 @@ def read(path: Path, archive: zipfile.ZipFile) -> mark.FileStates:
     for name, neutral_name in names.items():
         array = _read_member(path, archive, name, members[name])
         state[neutral_name] = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return mark.FileStates({"": state}, exact, notes)
+    return state, exact, notes
 
 
 def _read_member(

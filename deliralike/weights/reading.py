@@ -25,7 +25,7 @@ from deliralike.network.state import AVERAGES
 from deliralike.terminal import log
 from deliralike.weights import frameworks, npz_files, safetensors_files
 from deliralike.weights.inflate import AnyPath, refuse_hostile_archive, refuse_nul
-from deliralike.weights.mark import Arrays, FileStates, Notes, archive_is_marked
+from deliralike.weights.mark import Arrays, Notes, archive_is_marked
 
 # What torch.nn.DataParallel and torch.compile put before every name.
 _WRAPPERS = ("module.", "_orig_mod.")
@@ -88,7 +88,7 @@ class Contents:
         """Return the most likely state and all notes, where there is no network to ask."""
         state, notes = self.best()
         axes = {array.ndim for array in state.values()}
-        if self.channels_last and not self.exact and 2 in axes and max(axes) > 2:
+        if self.channels_last and 2 in axes and max(axes) > 2:
             notes = (*notes, _NOT_ASKED)
         return state, notes
 
@@ -194,21 +194,18 @@ def _of_archive(path: Path) -> Contents | None:
         refuse_hostile_archive(path, archive)
         names = archive.namelist()
         if all(name.endswith(".npy") for name in names):
-            states = npz_files.read(path, archive)
+            state, exact, notes = npz_files.read(path, archive)
             kind = "a NumPy archive (.npz)"
-            return Contents(kind, states, exact=states.exact, notes=states.notes)
+            return Contents(kind, {"": state}, exact=exact, notes=notes)
     return None
 
 
 def _of_framework(path: Path, name: str, files: Any) -> Contents:
     with _explaining(path, files.name):
         states = frameworks.backend(name, f"{path} is {files.name}").read_states(path)
-        if not isinstance(states, FileStates):
-            states = FileStates(states, exact=archive_is_marked(path))
-    order = "all" if states.exact else files.order
-    return Contents(
-        files.name, states, order, files.channels_last, states.exact, states.notes
-    )
+        exact = archive_is_marked(path)
+    notes = getattr(states, "notes", ())
+    return Contents(files.name, states, files.order, files.channels_last, exact, notes)
 
 
 def _folder_format(path: Path) -> tuple[str, Any]:

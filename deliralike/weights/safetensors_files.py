@@ -61,13 +61,11 @@ def read(
 
 
 def _ordered(names: Iterable[str], order: str | None) -> list[str]:
-    """Return the names in the order of writing, if the file has it; a wrong order loses no name."""
-    present = dict.fromkeys(names)
-    known = json.loads(order) if order else []
-    if not isinstance(known, list):
-        return list(present)
-    first = [name for name in known if name in present]
-    return list(dict.fromkeys([*first, *present]))
+    """Return the names in the order of writing, if the file has it."""
+    present = list(names)
+    known = json.loads(order or "[]")
+    is_order = isinstance(known, list) and len(known) == len(present)
+    return known if is_order and set(known) == set(present) else present
 
 
 def _array(part: np.ndarray, kind: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,8 +23,6 @@ LEAVES = {
     "moving_mean": "running_mean",
     "moving_variance": "running_var",
 }
-_BACK = {"bias": "bias", "running_mean": "mean", "running_var": "var"}
-_TABLES = re.compile(r"(^|[._])(embed\w*|\w*embeddings?|wte|wpe)$")
 
 
 def leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -69,70 +66,6 @@ def neutral_name(path: Path) -> str:
         path = path[1:]
     *layer, leaf = path
     return ".".join([*layer, LEAVES.get(leaf, leaf)])
-
-
-def channels_last(
-    state: Mapping[str, np.ndarray],
-) -> tuple[dict[str, Any], dict[str, Path]]:
-    """Return a state as nested dicts with flax's names and layouts, and the place of each array.
-
-    `from_places` is its inverse. A matrix is the kernel of a linear layer, or a table where its
-    layer's name says so (``embed``, ``wte`` …).
-
-    Raises:
-        ValueError: Two names need the same place.
-    """
-    tree: dict[str, Any] = {}
-    places: dict[str, Path] = {}
-    for name, array in state.items():
-        *path, leaf = name.split(".")
-        flax_leaf = _BACK.get(leaf, leaf)
-        if leaf == "weight":
-            flax_leaf = _array_kind(name, array.ndim)
-        if leaf == "weight" and flax_leaf == "kernel":
-            array = np.moveaxis(array, (0, 1), (-1, -2))
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-            if not isinstance(node, dict):
-                raise ValueError(f"{name!r} lies below an array")
-        if leaf in node or flax_leaf in node:
-            raise ValueError(f"two arrays would be called {name!r}")
-        node[flax_leaf] = np.asarray(array, order="C")
-        places[name] = (*path, flax_leaf)
-    return tree, places
-
-
-def from_places(tree: Any, places: Mapping[str, Path]) -> dict[Path, Any]:
-    """Return the leaves of nested dicts at some places, in their order.
-
-    Raises:
-        ValueError: A place is empty, or there are leaves at other places.
-    """
-    arrays = dict(leaves(tree))
-    differences = set(arrays).symmetric_difference(places.values())
-    if differences:
-        paths = sorted(".".join(place) for place in differences)
-        shown = ", ".join(map(repr, paths[:4]))
-        raise ValueError(f"the arrays and the list of their names differ: {shown}")
-    return {place: arrays[place] for place in places.values()}
-
-
-def turned_back(name: str, place: Path, array: np.ndarray) -> np.ndarray:
-    """Return an array of `channels_last` in its original layout."""
-    if place[-1] == "kernel" and name.rpartition(".")[2] == "weight":
-        array = np.moveaxis(array, (-1, -2), (0, 1))
-    return np.asarray(array, order="C")
-
-
-def _array_kind(name: str, axes: int) -> str:
-    """Return flax's name of a weight: ``"kernel"``, ``"scale"`` of a norm, or ``"embedding"``."""
-    layer = name.rpartition(".")[0].rpartition(".")[2]
-    if axes < 2:
-        return "scale"
-    if axes == 2 and _TABLES.search(layer):
-        return "embedding"
-    return "kernel"
 
 
 def _of_layers(arrays: Mapping[Path, np.ndarray]) -> dict[Path, np.ndarray]:

@@ -36,9 +36,8 @@ def write(
     """Write the weights of a network, or a neutral state, in the format of the suffix.
 
     ``.safetensors`` is our own; ``.npz`` is NumPy's; ``.pth`` and ``.pt`` are written by the
-    backend of that framework as a plain dict of tensors, ``.msgpack`` by JAX's in flax's
-    names and layouts. The file appears at once and whole: a failure leaves what was
-    there before.
+    backend of that framework as a plain dict of tensors. The file appears at once and whole: a
+    failure leaves what was there before.
 
     Raises:
         WeightFileError: The suffix is unknown, an array has a type that the format lacks, or the

@@ -32,8 +32,9 @@ ENVIRONMENT = os.environ | {
     "PYTHONPATH": str(Path(__file__).parents[2])
 }  # for a Python of its own
 # What our own backends do not declare: Chainer has no weight files that are read without running
-# code.
-UNDECLARED = {"torch": set(), "chainer": {"files/files of its own"}, "jax": set()}
+# code, and flax's are read alone.
+_FILES = {"files/files of its own"}
+UNDECLARED = {"torch": set(), "chainer": _FILES, "jax": _FILES}
 
 
 # JAX compiles each check anew, so these are left to `tests/nn`, which compares them with PyTorch's

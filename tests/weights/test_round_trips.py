@@ -16,7 +16,6 @@ from tests.conftest import BACKENDS
 
 SUFFIXES = [".safetensors", ".npz"]
 SUFFIXES += [".pth"] if "torch" in BACKENDS else []
-SUFFIXES += [".msgpack"] if "jax" in BACKENDS else []
 needs_torch = pytest.mark.skipif(
     "torch" not in BACKENDS, reason="reads PyTorch's own files"
 )
@@ -167,37 +166,6 @@ def test_an_archive_that_is_marked_is_read_by_those_who_do_not_know_of_it(tmp_pa
         assert {name: theirs[name].tobytes() for name in theirs} == {
             name: a.tobytes() for name, a in state.items()
         }
-
-
-@needs_jax
-def test_flax_sees_nothing_of_the_mark(tmp_path):
-    from flax import serialization
-
-    weights.write(
-        tmp_path / "x.msgpack", stand_ins({"model.weight": 4, "head.weight": 1})
-    )
-    tree = serialization.msgpack_restore((tmp_path / "x.msgpack").read_bytes())
-    assert {key: set(layer) for key, layer in tree.items()} == {
-        "model": {"kernel"},
-        "head": {"scale"},
-    }
-    assert tree["model"]["kernel"].shape == (1, 2, 2, 3)
-
-
-@needs_jax
-def test_a_list_of_names_that_lies_is_refused(tmp_path):
-    path = tmp_path / "x.msgpack"
-    weights.write(path, stand_ins({"a.weight": 2, "b.weight": 2}))
-    content = path.read_bytes()
-    for truth, lie, message in [
-        (b'["b", "kernel"]', b'["a", "kernel"]', r"names differ: 'b\.kernel'"),
-        (b'"kernel"]}', b'"kernel"]]', "damaged or of a later version"),
-        (b"weights 1", b"weights 2", "damaged or of a later version"),
-    ]:
-        assert content.count(truth) == 1
-        path.write_bytes(content.replace(truth, lie))
-        with pytest.raises(WeightFileError, match=message):
-            weights.read(path)
 
 
 # Files of others

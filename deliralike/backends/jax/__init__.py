@@ -98,7 +98,6 @@ class JaxBackend(Backend):
     stack = staticmethod(arrays.stack)
 
     read_states = staticmethod(files.read)
-    write_weights = staticmethod(files.write)
 
     def is_native(self, value: Any) -> bool:
         return isinstance(value, nnx.Module)

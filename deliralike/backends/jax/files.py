@@ -1,6 +1,6 @@
-"""The weight files of flax: msgpack, and for reading the folders of Orbax, which comes with flax.
+"""The weight files of flax: msgpack, and the folders of Orbax. Both are read and not written.
 
-Both hold nothing that is executed.
+They hold nothing that is executed.
 """
 
 import importlib
@@ -8,12 +8,10 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import jax
-import msgpack
 import numpy as np
 from flax import serialization
 
@@ -39,12 +37,6 @@ _OF_TRAINING = (
     "config",
 )
 _RNG_KEYS = "rngs"  # where nnx keeps the keys of dropout, which are no weights
-_TEXTS = (
-    *range(0xA0, 0xC0),
-    0xD9,
-    0xDA,
-    0xDB,
-)  # the bytes with which a text begins in msgpack
 _WANTED = (
     "wanted arrays in nested dicts, as flax.serialization.to_bytes or Orbax write them"
 )
@@ -54,84 +46,23 @@ def read(path: Path) -> mark.FileStates:
     """Read the arrays under neutral names and in PyTorch's layouts.
 
     Returns:
-        For a file of ours, the state that was written. For another's, a state for each place of a
-        training state that holds one; ``""`` where there is nothing else. Nothing that may be
-        weights is left aside.
+        A state for each place of a training state that holds one; ``""`` where there is nothing
+        else. Nothing that may be weights is left aside.
 
     Raises:
         WeightFileError: There is something else than arrays in nested dicts in it.
     """
     if path.is_dir():
-        tree, listing = _read_orbax(path), None
+        tree = _read_orbax(path)
     else:
-        packed = path.read_bytes()
-        tree = serialization.msgpack_restore(packed)
-        listing = _first_value(packed) if isinstance(tree, Mapping) and tree else None
-    try:
-        places = mark.places_in(listing)
-    except WeightFileError as error:
-        raise WeightFileError(f"{path}: {error}") from error
-    if places is not None:
-        return mark.FileStates({"": _own_state(path, tree, places)}, exact=True)
+        tree = serialization.msgpack_restore(path.read_bytes())
     notes: list[str] = ["names and layouts taken for flax's"]
     parts = _parts(path, tree, notes)
-    states = {key: _state(path, part, notes) for key, part in parts.items()}
-    return mark.FileStates(states, notes=dict.fromkeys(notes))
-
-
-def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
-    """Write a state in flax's names and layouts, as one file of msgpack."""
-    try:
-        tree, places = trees.channels_last(state)
-    except ValueError as error:
-        raise WeightFileError(
-            f"flax's nested names cannot hold these weights: {error}"
-        ) from None
-    _write_msgpack(path, tree, mark.listing(places))
-
-
-def _write_msgpack(path: Path, tree: dict[str, Any], listing: str) -> None:
-    """Pack a tree, with the listing under its first key before its first entry.
-
-    A key that comes twice has the later value for those who do not look for the earlier: flax reads
-    the tree alone.
-    """
-    packer = msgpack.Packer()
-    packed = serialization.msgpack_serialize(
-        tree, in_place=True
-    )  # a copy would sort the names
-    start = len(packer.pack_map_header(len(tree)))
-    with path.open("wb") as file:
-        file.write(packer.pack_map_header(len(tree) + 1))
-        file.write(packer.pack(next(iter(tree))))
-        file.write(packer.pack(listing))
-        file.write(memoryview(packed)[start:])
-
-
-def _first_value(packed: bytes) -> Any:
-    """The first value of a packed dict, where that is a text; None where it is anything else."""
-    unpacker = msgpack.Unpacker(BytesIO(packed), strict_map_key=False)
-    unpacker.read_map_header()
-    unpacker.skip()
-    kind = packed[unpacker.tell()]
-    if kind not in _TEXTS:
-        return None
-    return unpacker.unpack()
-
-
-def _own_state(
-    path: Path, tree: Any, places: Mapping[str, trees.Path]
-) -> dict[str, np.ndarray]:
-    """The state that we wrote, from the places of its arrays in the listing."""
-    try:
-        leaves = trees.from_places(tree, places)
-    except ValueError as error:
-        raise WeightFileError(f"{path}: {error}") from None
-    state = {}
-    for name, place in places.items():
-        array = _array(path, place, leaves[place])
-        state[name] = _owned(trees.turned_back(name, place, array))
-    return state
+    states = mark.FileStates()
+    for key, part in parts.items():
+        states[key] = _state(path, part, notes)
+    states.notes = tuple(dict.fromkeys(notes))
+    return states
 
 
 def _read_orbax(path: Path) -> Any:

@@ -251,24 +251,20 @@ def _names(sides: _Sides) -> Iterator[Finding]:
     """What is there on one side only; norms' counters aside."""
     match = sides.match
     if match is None:
-        near: Mapping[str, Sequence[str]] = {}
         missing = [name for name in sides.reference if name not in sides.candidate]
         extra = [name for name in sides.untranslated if name not in sides.reference]
     else:  # what a buffer of one side is for shows in the values
-        near = {**match.unexpected, **match.missing}
         missing = [name for name in match.missing if sides.reference[name].is_parameter]
         extra = [
             name for name in match.unexpected if sides.untranslated[name].is_parameter
         ]
-    for names, what, where in (
-        (missing, "missing in the candidate", "there"),
-        (extra, "in the candidate only", "in the reference"),
+    for names, what in (
+        (missing, "missing in the candidate"),
+        (extra, "in the candidate only"),
     ):
         for name in names:
-            others = ", ".join(near.get(name, ()))
-            remark = f"Nearest {where}: {others}." if others else ""
             if not name.endswith(COUNTER):
-                yield _finding(name, what, remark)
+                yield _finding(name, what)
 
 
 def _properties(
@@ -387,10 +383,10 @@ def _notes_of_match(match: Match) -> Iterator[str]:
     lists = {
         "Left out as was asked": match.left_out,
         "Buffers of the reference alone, not compared": without(
-            match.missing, parameters
+            dict.fromkeys(match.missing), parameters
         ),
         "Buffers of the candidate alone, not compared": without(
-            match.unexpected, parameters
+            dict.fromkeys(match.unexpected), parameters
         ),
     }
     for what, names in lists.items():
@@ -398,6 +394,5 @@ def _notes_of_match(match: Match) -> Iterator[str]:
             yield f"{what}: {listed(sorted(names))}."
 
 
-def _finding(name: str, what: str, remark: str = "") -> Finding:
-    remarks = (remark,) if remark else ()
-    return Finding("L0", name, what, _NOT_THERE, limit=0.0, remarks=remarks)
+def _finding(name: str, what: str) -> Finding:
+    return Finding("L0", name, what, _NOT_THERE, limit=0.0)

@@ -125,7 +125,7 @@ class Alignment:
                 array = leaves[leaf.candidate]
                 fits = np.shape(array) == leaf.transform.end
                 if fits:
-                    invert = leaf.transform.invert
+                    invert = leaf.transform.inverse.apply
                 else:
                     invert = partial(_turned_back, leaf.transform)
                 found[leaf.reference] = _moved(invert, array)

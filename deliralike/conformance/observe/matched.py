@@ -475,7 +475,7 @@ def _named_as(
             if leaf.candidate not in met and other in gradients:
                 value = gradients[other]
                 found[names[leaf.reference]] = (
-                    None if value is None else leaf.transform.invert(value)
+                    None if value is None else leaf.transform.inverse.apply(value)
                 )
             met.add(leaf.candidate)
     return found

@@ -60,8 +60,8 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """The class's name."""
-        return self.side.kind(self.first)
+        """The class's name of the block that holds the first unit's tensor."""
+        return self.side.kinds.get(self.first.layer, "")
 
     @cached_property
     def values(self) -> dict[str, np.ndarray]:

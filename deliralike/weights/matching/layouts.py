@@ -43,10 +43,6 @@ class Transform:
         moved = array.reshape(self.split).transpose(self.axes)
         return np.ascontiguousarray(moved).reshape(self.end)
 
-    def invert(self, array: np.ndarray) -> np.ndarray:
-        """From the candidate's layout to the reference's."""
-        return self.inverse.apply(array)
-
     @property
     def inverse(self) -> Transform:
         """The transform from the candidate's layout to the reference's."""

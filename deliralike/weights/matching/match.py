@@ -36,17 +36,16 @@ class Match:
 
     Attributes:
         names: Pairs in the order of the reference.
-        missing: Tensors of the reference without one in the candidate, each with those left over
-            there whose shapes fit.
-        unexpected: Tensors of the candidate without one in the reference, likewise.
+        missing: Tensors of the reference without one in the candidate.
+        unexpected: Tensors of the candidate without one in the reference.
         blocks: Paths of the candidate's blocks by those of the reference's.
         reference, candidate: What was matched.
         left_out: Tensors that the user said to have no counterpart.
     """
 
     names: tuple[Pair, ...]
-    missing: Mapping[str, Names]
-    unexpected: Mapping[str, Names]
+    missing: Names
+    unexpected: Names
     blocks: Mapping[str, str]
     reference: Side = field(repr=False)
     candidate: Side = field(repr=False)
@@ -97,12 +96,10 @@ class Match:
 
     @property
     def left_over(self) -> str:
-        """What has no counterpart, with the nearest tensors, and how to say what is which."""
-        names = "; ".join(self._left_over[:_SHOWN])
-        if len(self._left_over) > _SHOWN:
-            names += f"; and {len(self._left_over) - _SHOWN} more"
+        """What has no counterpart, and how to say what is which."""
         return (
-            f"{self.candidate.name} does not match {self.reference.name}: {names}. Say "
+            f"{self.candidate.name} does not match {self.reference.name}: "
+            f"{listed(self._left_over, _SHOWN)}. Say "
             'which is which by names={"name in the reference": "name in the candidate"}, or that a '
             'tensor has no counterpart by names={"name": None}'
         )
@@ -165,11 +162,8 @@ class Match:
 
     @property
     def _left_over(self) -> list[str]:
-        lines = []
-        for word, names in (("missing", self.missing), ("unexpected", self.unexpected)):
-            for name, near in names.items():
-                lines.append(f"{word}: {name}, nearest {', '.join(near) or 'none'}")
-        return lines
+        missing = [f"missing: {name}" for name in self.missing]
+        return [*missing, *(f"unexpected: {name}" for name in self.unexpected)]
 
 
 def propose(
@@ -225,27 +219,10 @@ def propose_between(
         if partner is not None:
             named[name] = partner
     pairs = search(reference, candidate, named)
-    return match_of(reference, candidate, pairs, left_out)
-
-
-def match_of(
-    reference: Side,
-    candidate: Side,
-    pairs: Sequence[Pair],
-    left_out: Sequence[str],
-) -> Match:
-    """Return the match that has these pairs; all other tensors are missing or unexpected."""
-    matched: set[Unit] = set()
-    covered: set[Unit] = set()
-    for pair in pairs:
-        matched.update(pair.reference)
-        covered.update(pair.candidate)
-    missing = _not_covered(reference, matched)
-    unexpected = _not_covered(candidate, covered)
     return Match(
         tuple(pairs),
-        {name: _nearest(name, reference, candidate, unexpected) for name in missing},
-        {name: _nearest(name, candidate, reference, missing) for name in unexpected},
+        _not_covered(reference, [pair.reference for pair in pairs]),
+        _not_covered(candidate, [pair.candidate for pair in pairs]),
         block_paths.between(reference, candidate, pairs),
         reference,
         candidate,
@@ -289,20 +266,16 @@ def _values(
         yield unit, rest
 
 
-def _not_covered(side: Side, found: set[Unit]) -> list[str]:
+def _not_covered(side: Side, units: Iterable[Sequence[Unit]]) -> Names:
     """Tensors of which not all has a pair."""
     covered: Counter[str] = Counter()
-    for unit in found:
+    for unit in set(chain.from_iterable(units)):
         covered[unit.source] += math.prod(unit.shape)
-    shapes = side.shapes
-    return [name for name in shapes if covered[name] < max(1, math.prod(shapes[name]))]
-
-
-def _nearest(name: str, side: Side, other: Side, free: Sequence[str]) -> Names:
-    """Return up to three free tensors of the other side whose shapes fit."""
-    shapes = other.shapes
-    shape = side.shapes[name]
-    return tuple(each for each in free if transforms(shape, shapes[each]))[:3]
+    left_over = []
+    for name, shape in side.shapes.items():
+        if covered[name] < max(1, math.prod(shape)):
+            left_over.append(name)
+    return tuple(left_over)
 
 
 def _how(pair: Pair) -> str:

@@ -93,10 +93,6 @@ class Side:
         """A unit's value."""
         return unit.read(self.tensors[unit.source].value)
 
-    def kind(self, unit: Unit) -> str:
-        """The class's name of the block that holds the unit's tensor."""
-        return self.kinds.get(unit.layer, "")
-
 
 def _keeps_channels_last(slot: Any) -> bool:
     """Whether a framework keeps ``(out, in, *size)`` as ``(*size, in, out)``."""

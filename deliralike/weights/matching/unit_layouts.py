@@ -109,7 +109,7 @@ def _general(unit: Unit, other: Unit) -> Layout | None:
     kernel = np.moveaxis(read, (0, 1), (-1, -2))
     matrix = kernel.reshape(unit.shape[::-1]).T
     for option in options:
-        if np.array_equal(option.invert(read), matrix):
+        if np.array_equal(option.inverse.apply(read), matrix):
             return option, _others(option, options)
     return None
 
