@@ -242,7 +242,8 @@ class Network(CopiedWithFunctions, AbstractNetwork, Native):
 
         Example:
             >>> from deliralike import zoo
-            >>> network = zoo.find("mlp").on("torch", seed=1, dtype="float64")(8, 3)
+            >>> create = zoo.find("mlp").on("torch", seed=1, dtype="float64")
+            >>> network = create(in_features=8, out_features=3)
             >>> network.neutral_state()["layers.0.weight"].dtype
             dtype('float64')
         """

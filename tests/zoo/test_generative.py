@@ -13,7 +13,6 @@ from deliralike.zoo.generative.ddpm import time_waves
 from tests.conftest import BACKENDS
 from tests.zoo.case import close, evaluate, scramble
 from tests.zoo.cases.generative import (
-    AUTOENCODER,
     CONDITIONED,
     FULL,
     TINY,
@@ -124,31 +123,6 @@ def test_names_and_shapes_with_other_settings_are_monais(subtests):
         with subtests.test(name, **settings):
             came = [(key, tuple(slot.shape)) for key, slot in slots.items()]
             assert came == [(key, tuple(value.shape)) for key, value in wanted.items()]
-
-
-OLD = [
-    ("diffusion_model_unet", latent_unet, UNET),
-    ("diffusion_model_unet", latent_unet, UNET | CONDITIONED),
-    ("autoencoder_kl", autoencoder, AUTOENCODER),
-]
-
-
-def test_files_from_before_monai_1_4_are_those_that_monai_reads(subtests):
-    for name, make, settings in OLD:
-        network = zoo.build(name, backend="torch", **settings)
-        (keymap,) = network.keymaps
-        state = network.neutral_state()
-        old = keymap.to_layout(state)
-        reference = make(**settings)
-        reference.load_old_state_dict({key: torch.from_numpy(old[key]) for key in old})
-        other = zoo.build(name, backend="torch", seed=1, **settings)
-        report = zoo.load(other, old)
-        with subtests.test(name, **settings):
-            assert set(old) != set(state)
-            assert report.complete
-            for key, value in reference.state_dict().items():
-                np.testing.assert_array_equal(value.numpy(), state[key], err_msg=key)
-            np.testing.assert_equal(other.neutral_state(), state)
 
 
 def test_labels_are_the_third_input_of_a_network_without_a_context():

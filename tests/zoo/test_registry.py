@@ -124,11 +124,6 @@ def test_a_misspelt_backend_is_refused_before_anything_is_built():
         zoo.find("resnet18").on("torhc")
 
 
-def test_a_setting_that_comes_twice_is_refused():
-    with pytest.raises(ArgumentError, match="'block' came twice"):
-        zoo.find("resnet18").arguments("basic", block="basic")
-
-
 def distinct():
     """One architecture of each network."""
     networks = {zoo.find(name).network: name for name in zoo.list()}
