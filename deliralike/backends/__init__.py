@@ -389,8 +389,8 @@ def FullyShardedDataParallel(
         network: Written once or native, on this process's device.
         processes: What `deliralike.join` gives, on the framework's own runtime.
         keywords: Those of the framework's own engine; for PyTorch those of ``fully_shard``, such as
-            ``reshard_after_forward``, and ``blocks`` or ``smallest``, which select the blocks that
-            are gathered separately.
+            ``reshard_after_forward``, and ``smallest``: the parameters of a block that is gathered
+            separately.
 
     Raises:
         CapabilityError: The backend has no such networks, or these processes are connected by

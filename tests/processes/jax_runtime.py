@@ -26,8 +26,8 @@ def of_subject(processes=None):
 
 
 def everything(subject, network, share, rank=0, sizes=(7,)):
-    """Updates by two optimizers, gradients and micro-batches, evaluation, outputs in training,
-    states, averages of weights."""
+    """Updates by two optimizers, gradients and micro-batches, evaluation, states, averages of
+    weights."""
     found = {
         "updates": steps.updates(
             network,
@@ -41,7 +41,6 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
     with random.portable(0, 5), network.training_mode(True):
         for micro_batch in (share, share):
             optimizer.update(subject.loss, *micro_batch)
-        outputs = network(share[0])
     begin = sum(sizes[:rank])
     with network.training_mode(False):
         judged = (
@@ -79,7 +78,6 @@ def everything(subject, network, share, rank=0, sizes=(7,)):
         | lists
         | {
             "judged": judged,
-            "outputs": np.asarray(outputs).tolist(),
             "loss": float(loss),
             "optimizer": optimizer,
         }
@@ -172,7 +170,7 @@ def natives_and_errors(processes, sizes):
     return found, [
         _refused(lambda: optimizer.update(subject.loss, wide, labels)),
         _refused(lambda: network.backend.gradients(subject.loss, network, *share)),
-        _refused(lambda: jax.jit(lambda x: network(x))(x)),
+        _refused(lambda: network(x)),
     ]
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from deliralike import FullyShardedDataParallel, zoo
-from deliralike.backends.torch.distributed.sharded import blocks_from, blocks_named
-from deliralike.errors import CapabilityError, UnknownName
+from deliralike.backends.torch.distributed.sharded import blocks_from
+from deliralike.errors import CapabilityError
 from deliralike.parallel import SingleProcess
 from tests.processes import sharding, training
 from tests.processes.comparing import largest_difference
@@ -176,16 +176,6 @@ def test_blocks_that_are_gathered_by_themselves():
     assert chosen(1) == ["blocks.0.0", "blocks.1.0", "attention"]
     assert chosen(73) == ["attention"]  # 8 * 8 + 8 parameters in each linear layer
     assert chosen(4 * 72 + 1) == []  # 3 * 72 and 72 in the attention
-    named = [
-        paths[id(block)] for block in blocks_named(["blocks.*.0", "attention"], network)
-    ]
-    assert named == ["attention", "blocks.1.0", "blocks.0.0"]
-    with pytest.raises(
-        CapabilityError, match="block 'head' shares its parameter 'weight' with"
-    ):
-        blocks_named(["head"], network)
-    with pytest.raises(UnknownName, match=r"no block matches 'block\.\*'"):
-        blocks_named(["block.*"], network)
 
 
 def test_one_process_has_the_network_as_it_is():

@@ -154,21 +154,6 @@ def _gelu(x: NativeArray, approximate: bool = True) -> Neutral:
     return call_of("gelu", x=x, approximate="tanh" if approximate else "none")
 
 
-def _var(
-    a: NativeArray,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: int = 0,
-    keepdims: bool = False,
-    *,
-    correction: int | None = None,
-) -> Neutral:
-    dims = tuple(range(a.ndim)) if axis is None else axis
-    found = ddof if correction is None else correction
-    return call_of("var", x=a, dim=dims, keepdim=keepdims, correction=found)
-
-
 def _einsum(
     subscripts: str, *operands: NativeArray, optimize: Any = None, precision: Any = None
 ) -> Neutral | None:
@@ -357,7 +342,11 @@ _REDUCTIONS: Rows = {
     "sum": _reduction("sum"),
     "mean": _reduction("mean"),
     "max": _MAX,
-    "var": _var,
+    "var": renamed(
+        "var",
+        "a=x axis=dim dtype= out= ddof=correction keepdims=keepdim",
+        correction=0,
+    ),
     **unpartnered("cumprod cumsum min prod std"),
 }
 _NUMPY: Rows = {

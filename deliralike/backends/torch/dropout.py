@@ -163,15 +163,10 @@ class _Dropping:
             return numbers.copy_(torch.as_tensor(given))
 
     def normal(
-        self, _: Any, mean: Any, std: Any = 1.0, size: Any = None, **__: Any
+        self, original: Any, mean: Any, std: Any = 1.0, *size: Any, **keywords: Any
     ) -> torch.Tensor:
-        like = next((one for one in (mean, std) if isinstance(one, torch.Tensor)), None)
-        if like is not None:
-            size = torch.broadcast_shapes(
-                *(torch.as_tensor(n).shape for n in (mean, std))
-            )
-        numbers = torch.empty(size) if like is None else like.new_empty(size)
-        return mean + std * self.fill(numbers)
+        numbers = original(mean, std, *size, **keywords)
+        return mean + std * self.fill(torch.empty_like(numbers))
 
     def normal_(
         self,

@@ -168,20 +168,6 @@ def _max(input: NativeArray, dim: int, keepdim: bool = False) -> Neutral | None:
     )
 
 
-def _var(
-    input: NativeArray,
-    dim: Any = None,
-    unbiased: bool = True,
-    keepdim: bool = False,
-    correction: int | None = None,
-) -> Neutral | None:
-    if isinstance(dim, bool):
-        return None
-    dims = tuple(range(input.ndim)) if dim is None else _plain(dim)
-    found = int(unbiased) if correction is None else correction
-    return call_of("var", x=input, dim=dims, keepdim=keepdim, correction=found)
-
-
 def _einsum(equation: str, *operands: Any) -> Neutral | None:
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
@@ -419,7 +405,13 @@ _TORCH: Rows = {
         "input=x dim keepdim",
         when=lambda dim, **_: isinstance(dim, int),
     ),
-    "var": _var,
+    "var": renamed(
+        "var",
+        "input=x dim unbiased=correction keepdim",
+        when=lambda input, dim=None, **_: not isinstance(dim, bool),
+        convert=lambda value: int(value) if isinstance(value, bool) else _plain(value),
+        correction=1,
+    ),
     **dict.fromkeys(("matmul", "bmm", "mm"), _MATMUL),
     "einsum": _einsum,
     **dict.fromkeys(

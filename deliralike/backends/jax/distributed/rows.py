@@ -111,22 +111,16 @@ def describe(leaf: Any, dim: int | None) -> Description:
 
 @dataclass(frozen=True)
 class GlobalBatchFunction:
-    """A function of a network and a batch, in a program that sees the global batch.
+    """A loss in replicas, in a program that sees the batch of all processes.
 
-    The batch is that of all processes. Equal functions share a program.
-
-    Attributes:
-        function: A loss in replicas, or None for the network itself.
+    Equal ones share a program.
     """
 
-    function: Loss | None
+    loss: Loss
     rows: Rows
 
     def __call__(self, network: Any, *batch: Any) -> Any:
-        """The loss, or the outputs, of the whole batch."""
+        """The loss of the whole batch."""
         batch = self.rows.samples(batch)
         with draw_on_each_device(self.rows.mesh.device_mesh):
-            if self.function is not None:
-                return self.function.whole(network.root, *batch)
-            args, kwargs = batch
-            return network.root(*args, **kwargs)
+            return self.loss.whole(network.root, *batch)

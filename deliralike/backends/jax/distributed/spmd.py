@@ -9,19 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import jax
 import numpy as np
 
 from deliralike import nest
 from deliralike.backends.jax import random
-from deliralike.backends.jax.compiled.gradients import run_on_copy
-from deliralike.backends.jax.compiled.program import (
-    Values,
-    flatten_arguments,
-    pack,
-    stream_position,
-    unpack,
-)
 from deliralike.backends.jax.distributed.mesh import ProcessMesh
 from deliralike.backends.jax.distributed.network import (
     DistributedJaxNetwork,
@@ -43,6 +34,7 @@ from deliralike.optim.optimizer import AbstractOptimizer
 from deliralike.parallel.averaging.local_sgd import LocalSGD
 from deliralike.parallel.batches.scatter import split_batch
 from deliralike.parallel.processes.group import ProcessGroup
+from deliralike.parallel.processes.network import BY_AN_OPTIMIZER
 from deliralike.parallel.replicas.network import ReplicaSettings
 
 
@@ -69,20 +61,26 @@ class JaxSpmdReplicas(JaxReplicasOverProcesses):
         return replace(super().find_anomalies(loss_function, *batch), of_processes={})
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """The outputs of this process's share."""
-        network = self.network
-        if not network.training:
-            return network.without_gradients(network.root(*args, **kwargs))
-        function, arguments = network.in_program((args, kwargs))
-        outputs = network.compute_in_program(function, arguments)
-        return network.share_of(outputs, function.rows.sizes)
+        """The outputs for this process's own batch, in evaluation."""
+        self._refuse_training()
+        return self.network.without_gradients(self.network.root(*args, **kwargs))
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
-        """The loss of the whole batch, as a number; in evaluation, that of its own batch."""
-        network = self.network
-        if not network.training:
-            return network.without_gradients(loss.whole(network.root, *batch))
-        return network.compute_in_program(*network.in_program(batch, loss))
+        """The loss of this process's own batch, in evaluation."""
+        self._refuse_training()
+        return self.network.without_gradients(loss.whole(self.network.root, *batch))
+
+    def _refuse_training(self) -> None:
+        """Refuse a call in training mode, which would compute on this process's samples alone.
+
+        Raises:
+            CapabilityError: The network is in training mode.
+        """
+        if self.network.training:
+            raise CapabilityError(
+                "processes that compute together on JAX call a network in training mode within an "
+                f"update alone: {BY_AN_OPTIMIZER}, with the call in the loss function"
+            )
 
 
 class SpmdJaxNetwork(DistributedJaxNetwork):
@@ -127,11 +125,9 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         random.follow(self, words)
 
     def in_program(
-        self, arguments: Any, loss: Loss | None = None
+        self, arguments: Any, loss: Loss
     ) -> tuple[GlobalBatchFunction, tuple]:
-        """Return a loss or the network as a function of the global batch, and that batch.
-
-        The loss, or the network itself where there is none, sees the batch of all processes.
+        """Return a loss as a function of the batch of all processes, and that batch.
 
         Raises:
             ProcessError: The processes' shares do not fit together.
@@ -205,58 +201,6 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
                     "buffers='root') wants neither"
                 )
         return tuple(samples for samples, _ in everyone), wanted
-
-    # Outside of an optimizer
-    # ----------------------------------------------------------------------------------------------
-
-    def compute_in_program(self, function: GlobalBatchFunction, batch: tuple) -> Any:
-        """Run a function on the batch of all processes as one program; buffers change."""
-        programs, position = self._current_state().programs, stream_position()
-        arguments, variables = flatten_arguments(batch), programs.variables()
-        surroundings = programs.surroundings(function)
-
-        def make() -> Callable:
-            def run(values: Values, arrays: list[Any], numbers: tuple) -> tuple:
-                batch = arguments.unflatten(arrays)
-                with position.enter(numbers):
-                    result, changed, written = run_on_copy(
-                        variables, function, values, batch
-                    )
-                return pack(result), changed, written
-
-            return surroundings.compiler(self.process_mesh.compile)(run)
-
-        key = (
-            "together",
-            function,
-            surroundings.key,
-            id(variables),
-            arguments.key,
-            position.seed,
-        )
-        program = programs.get_or_compile(key, make)
-        values = variables.values()
-        result, changed, written = program(values, arguments.arrays, position.numbers)
-        variables.store(written, changed)
-        variables.write_settings(program)
-        return unpack(result)
-
-    def share_of(self, outputs: Any, sizes: Sequence[int]) -> Any:
-        """This process's samples of outputs for the batch of all processes."""
-        rank, dim = self.processes.rank, self.settings.dim
-        begin = sum(sizes[:rank])
-        end, total = begin + sizes[rank], sum(sizes)
-
-        def share(value: Any) -> Any:
-            if (
-                not isinstance(value, jax.Array)
-                or not value.ndim
-                or value.shape[dim] != total
-            ):
-                return value
-            return jax.lax.slice_in_dim(value, begin, end, axis=dim)
-
-        return nest.map(share, outputs)
 
 
 def _sample_count(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:

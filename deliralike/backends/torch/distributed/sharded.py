@@ -6,9 +6,8 @@ Only this backend has this file.
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -35,7 +34,6 @@ from deliralike.errors import (
     CapabilityError,
     OperationError,
     ProcessError,
-    matching,
     refuse_unknown_settings,
 )
 from deliralike.network.base import AbstractNetwork
@@ -133,8 +131,8 @@ class TorchShards(TorchReplicasOverProcesses):
                 raise
             raise CapabilityError(
                 "a parameter of a fully sharded network is whole only while its block is called: "
-                "the loss is to call the network, or blocks that are gathered by themselves, "
-                f"FullyShardedDataParallel(..., blocks=[…]): {error}"
+                "the loss is to call the network, or blocks that are gathered by themselves: "
+                f"{error}"
             ) from error
 
     def compute_loss(self, loss: Loss, *batch: Any) -> Any:
@@ -295,7 +293,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         network: AbstractNetwork,
         processes: ProcessGroup,
         *,
-        blocks: Sequence[str] | None = None,
         smallest: int = SMALLEST,
         dim: int = 0,
         buffers: str = "sync",
@@ -305,10 +302,8 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         """Shard a network over these processes; all of them start with the root's weights.
 
         Args:
-            blocks: Patterns of the paths of blocks that are gathered one by one; all others are
-                gathered at once. None: the blocks with at least `smallest` parameters, those of
-                such blocks within not counted.
-            smallest: See `blocks`.
+            smallest: Blocks with at least so many parameters, those of such blocks within not
+                counted, are gathered one by one; all others are gathered at once.
             dim, buffers, scalars: See `deliralike.DistributedDataParallel`.
             keywords: Those of ``torch.distributed.fsdp.fully_shard``: ``reshard_after_forward``,
                 ``mp_policy`` …
@@ -316,8 +311,6 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
         Raises:
             CapabilityError: The processes are not those of torch.distributed.
             ArgumentError: There is no such keyword.
-            UnknownName: A pattern matches no block.
-            CapabilityError: A block of `blocks` shares a parameter with something outside of it.
         """
         if not isinstance(processes, TorchProcessGroup):
             raise CapabilityError(
@@ -329,11 +322,7 @@ class FullyShardedTorchNetwork(DistributedTorchNetwork):
             devices=(network.device_name,), dim=dim, buffers=buffers, scalars=scalars
         )
         sharded = cls.joined(network, settings, processes)
-        if blocks is None:
-            units = blocks_from(smallest, sharded.module)
-        else:
-            units = blocks_named(blocks, sharded.module)
-        sharded._shard(units, keywords)
+        sharded._shard(blocks_from(smallest, sharded.module), keywords)
         return sharded
 
     def _shard(
@@ -546,27 +535,6 @@ def blocks_from(smallest: int, module: torch.nn.Module) -> list[torch.nn.Module]
     return list(dict.fromkeys(chosen))
 
 
-def blocks_named(
-    patterns: Sequence[str], module: torch.nn.Module
-) -> list[torch.nn.Module]:
-    """Return the blocks whose dotted paths match a pattern, inner blocks first.
-
-    Raises:
-        UnknownName: A pattern matches no block.
-        CapabilityError: A block shares a parameter with something outside of it.
-    """
-    owners = _owners(module)
-    blocks = {path: block for path, block in module.named_modules() if path}
-    for pattern in patterns:
-        matching(pattern, blocks, "no block")
-    chosen = []
-    for path, block in blocks.items():
-        if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
-            chosen.append(block)
-            _refuse_shared(path, block, owners)
-    return chosen[::-1]
-
-
 def _owners(module: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
     """Return the modules that hold each parameter, by the parameter's ``id``."""
     owners: dict[int, list[torch.nn.Module]] = {}
@@ -574,18 +542,6 @@ def _owners(module: torch.nn.Module) -> dict[int, list[torch.nn.Module]]:
         for parameter in each._parameters.values():
             owners.setdefault(id(parameter), []).append(each)
     return owners
-
-
-def _refuse_shared(
-    path: str, block: torch.nn.Module, owners: Mapping[int, list[torch.nn.Module]]
-) -> None:
-    inside = set(block.modules())
-    for name, parameter in block.named_parameters():
-        if not inside.issuperset(owners[id(parameter)]):
-            raise CapabilityError(
-                f"block {path!r} shares its parameter {name!r} with something outside of it, so "
-                "it cannot be gathered by itself: name a block that holds both, or leave it out"
-            )
 
 
 def _is_whole(block: torch.nn.Module) -> bool:
