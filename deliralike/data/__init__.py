@@ -6,7 +6,6 @@ A loader gives the same batches in the same order on every backend and machine.
 from deliralike.data import nifti, transforms
 from deliralike.data.array_guessing import as_dataset
 from deliralike.data.batching import batch_count, order, size
-from deliralike.data.broadcast_loader import FromRoot
 from deliralike.data.collate import collate
 from deliralike.data.dataset import Dataset, Samples, stratified_split
 from deliralike.data.folders import ImageFolder, image_folder
@@ -37,7 +36,6 @@ __all__ = [
     "CutMix",
     "Dataset",
     "Fold",
-    "FromRoot",
     "ImageFolder",
     "Loader",
     "Mixup",

@@ -95,14 +95,24 @@ def _copy(leaf: Any) -> Any:
 
 
 def _shared(batch: Any, rows: slice, samples: int) -> Any:
-    """Return the rows that a process keeps of a batch of arrays."""
+    """Return the rows that a process keeps of a batch of arrays, made of so many samples.
+
+    Raises:
+        BatchError: A transform has changed their number: the shares would leave some out.
+    """
     for path, leaf in nest.leaves_with_paths(batch, "batch"):
         if not isinstance(leaf, np.ndarray) or leaf.ndim == 0:
             raise BatchError(
                 "a batch whose samples are mixed holds arrays alone where processes share it: "
                 f"{path} is {nest.described(leaf)}"
             )
-    return batching.share(batch, rows, samples)
+    count = batching.size(batch)
+    if count != samples:
+        raise BatchError(
+            f"a batch that processes share has {count} samples, and {samples} were read: a "
+            "batch_transform must keep their number there"
+        )
+    return batching.take(batch, rows)
 
 
 @contextmanager

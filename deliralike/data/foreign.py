@@ -103,15 +103,6 @@ class Batches(Loader):
     def __repr__(self) -> str:
         return f"Batches({_class_name(self.source)}, seed={self.seed})"
 
-    @property
-    def source_samples(self) -> int:
-        """Raise an error: a source is read until it ends.
-
-        Raises:
-            ArgumentError: Always.
-        """
-        raise ArgumentError("data with batches of their own are read until they end")
-
     def order(self, epoch: int) -> np.ndarray:
         """Raise an error: the indices are not known.
 

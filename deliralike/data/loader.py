@@ -219,17 +219,12 @@ class Loader:
     def samples(self) -> int:
         """The number of samples in an epoch; in epoch 0 where a sampler varies it."""
         if self.reads_all:
-            return self.source_samples
+            return self._read.samples
         return len(self.order(0))
-
-    @property
-    def source_samples(self) -> int:
-        """The number of samples of the source."""
-        return self._read.samples
 
     def __repr__(self) -> str:
         return (
-            f"Loader({self.source_samples} samples, batch_size={self.batch_size}, "
+            f"Loader({self._read.samples} samples, batch_size={self.batch_size}, "
             f"seed={self.seed}, sampler={self.sampler!r}, drop_last={self.drop_last})"
         )
 

@@ -57,7 +57,7 @@ class Volume:
     @property
     def spacing(self) -> tuple[float, ...]:
         """The distance of neighbouring voxels along each axis, in millimetres."""
-        return tuple(np.sqrt((self.affine[:AXES, :AXES] ** 2).sum(axis=0)).tolist())
+        return tuple(_nibabel("affines").voxel_sizes(self.affine).tolist())
 
     @property
     def orientation(self) -> str:

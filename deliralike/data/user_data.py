@@ -92,19 +92,17 @@ def load_user_data(
         return _from_function(request)
     refuse_other_types(name, _options, options)
     path = Path(name).expanduser()
-    if not path.exists():
-        raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
     if path.is_dir():
         return _from_folder(request, path)
     if not path.is_file():
-        raise SettingError(f"{name!r} is no file, and no folder")
-    suffix = path.suffix.lower()
-    if suffix not in _FILES:
+        raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
+    read = _FILES.get(path.suffix.lower())
+    if read is None:
         raise SettingError(
             f"{name!r}: data are a folder of pictures, a file {' or '.join(_FILES)}, or code, "
             "module:function"
         )
-    return _FILES[suffix](request, path)
+    return read(request, path)
 
 
 def _options(

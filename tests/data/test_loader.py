@@ -399,3 +399,18 @@ class Case:
 def test_a_dataclass_of_arrays_is_a_source():
     (batch,) = data.Loader(Case(np.arange(3), "a"), 3, shuffle=False)
     assert (type(batch), batch.picture.tolist(), batch.name) == (Case, [0, 1, 2], "a")
+
+
+def doubled(batch):
+    return {"x": np.tile(batch["x"], 2)}
+
+
+doubled.whole_batch = True
+
+
+def test_a_transform_that_changes_the_number_of_samples_is_not_shared_out():
+    """The shares are those of the samples that were read, so the rest would be lost."""
+    loader = data.Loader({"x": np.arange(6)}, 4, batch_transform=doubled)
+    assert [len(batch["x"]) for batch in loader.batches()] == [8, 4]
+    with pytest.raises(BatchError, match="has 8 samples, and 4 were read"):
+        list(loader.shared(0, 2).batches())

@@ -6,7 +6,7 @@ from typing import Any
 
 from deliralike.backends.chainer import unstable
 from deliralike.backends.chainer.arrays import chainer, chainermn
-from deliralike.data import FromRoot, Loader
+from deliralike.data import Loader
 from deliralike.errors import ArgumentError, SettingError
 from deliralike.parallel.processes.group import ProcessGroup
 
@@ -18,7 +18,7 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
 
     Any other object is returned as it is. The order is the loader's: the same in all processes,
     drawn by the seed and the epoch. An epoch has each sample once, so its last batch may be
-    smaller. The batches of a multi-node iterator are read by the root and sent to all.
+    smaller. The samples of a multi-node iterator are read by the root and sent to all, once.
 
     Raises:
         ArgumentError: The iterator lacks its dataset, batch size or order.
@@ -32,16 +32,23 @@ def loader_of(source: Any, seed: int, processes: ProcessGroup) -> Any:
             f"a multi-node iterator whose rank_master is {root}: wanted 0, the process that reads "
             "here"
         )
-    if unstable.is_multi_node_iterator(source, reads=False):
-        return FromRoot(None, processes)
-    if unstable.is_multi_node_iterator(source, reads=True):
-        return FromRoot(_loader(source.actual_iterator, seed), processes)
+    reads = unstable.is_multi_node_iterator(source, reads=True)
+    if reads or unstable.is_multi_node_iterator(source, reads=False):
+        loader = (
+            _loader(source.actual_iterator, seed, in_memory=True) if reads else None
+        )
+        loader = processes.broadcast_object("the data of a multi-node iterator", loader)
+        if loader is None:
+            raise SettingError(
+                "process 0 is the one that reads, and its multi-node iterator has no data"
+            )
+        return loader
     return _loader(
         vars(source).get("actual_iterator", source), seed
     )  # of a synchronized iterator
 
 
-def _loader(iterator: Any, seed: int) -> Loader:
+def _loader(iterator: Any, seed: int, in_memory: bool = False) -> Loader:
     for name in ("dataset", "batch_size", "order_sampler"):
         if not hasattr(iterator, name):
             raise ArgumentError(
@@ -54,6 +61,5 @@ def _loader(iterator: Any, seed: int) -> Loader:
             f"the iterator's order is drawn by a {type(order).__name__}: give a "
             "deliralike.data.Loader of its dataset a sampler that draws it by seed and epoch"
         )
-    return Loader(
-        iterator.dataset, iterator.batch_size, seed=seed, shuffle=order is not None
-    )
+    samples = list(iterator.dataset) if in_memory else iterator.dataset
+    return Loader(samples, iterator.batch_size, seed=seed, shuffle=order is not None)
