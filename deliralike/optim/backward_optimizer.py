@@ -107,8 +107,12 @@ class OwnedParameters(ABC):
 
     def refresh(self) -> None:
         """Find the parameters again if the network's blocks have changed."""
-        if self._contents is not None and self._is_unchanged(*self._contents):
-            return
+        if self._contents is not None:
+            sizes, objects = self._contents
+            sizes_now, objects_now = self.contents()
+            # By identity, as tensors compare element by element.
+            if sizes == sizes_now and all(map(operator.is_, objects, objects_now)):
+                return
         self.slots = each_once(owned_slots(self.network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
         self.find_blocks()
@@ -135,8 +139,3 @@ class OwnedParameters(ABC):
             if name in _WIDE:
                 return name
         return self.network.dtype_name
-
-    def _is_unchanged(self, sizes: list[int], objects: list[Any]) -> bool:
-        sizes_now, objects_now = self.contents()
-        # by identity, as tensors compare element by element
-        return sizes == sizes_now and all(map(operator.is_, objects, objects_now))
