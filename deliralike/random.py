@@ -215,7 +215,8 @@ def mask_numbers(
     values = np.empty((count, per_sample), np.uint16)
     for index in range(count):
         generator = _generator(seed, path, step, first_sample + index, draw)
-        values[index] = _draw_u16(generator, per_sample)
+        words = generator.random_raw((per_sample + 3) // 4)
+        values[index] = np.asarray(words, dtype="<u8").view(np.uint16)[:per_sample]
     return values.reshape(shape)
 
 
@@ -292,11 +293,6 @@ def drop_threshold(p: float) -> int:
     if not isinstance(p, Real) or not 0.0 <= p <= 1.0:
         raise SettingError(f"a dropout probability lies between 0 and 1, not at {p!r}")
     return round(p * 65536)
-
-
-def _draw_u16(generator: np.random.Philox, count: int) -> np.ndarray:
-    words = generator.random_raw((count + 3) // 4)
-    return np.asarray(words, dtype="<u8").view(np.uint16)[:count]
 
 
 def _generator(

@@ -72,7 +72,6 @@ def commands_say_what_is_missing():
     """A command that needs a framework, or data, ends with the command that installs them."""
     for words, extra in (
         (["train", "mlp"], "data"),
-        (["demo"], "torch"),
         (["compare", "mlp"], "torch"),
     ):
         ended = subprocess.run([COMMAND, *words], capture_output=True, text=True)

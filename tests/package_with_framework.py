@@ -28,10 +28,9 @@ def first_example(backend):
 
 
 def first_commands(backend):
-    """They end well, and the demo leaves out what is not there."""
+    """They end well."""
     for words in (
         ["backends", backend],
-        ["demo", "--epochs", "1"],
         ["train", "mlp", "--epochs", "1", "--backend", backend],
         ["compare", "mlp", "--quick", "--backends", backend],
         ["zoo", "resnet18"],

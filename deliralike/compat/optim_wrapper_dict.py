@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -11,13 +11,12 @@ from deliralike.errors import (
     ArgumentError,
     CapabilityError,
     StateError,
-    UnknownName,
-    suggestion,
+    refuse_unknown,
 )
 from deliralike.optim.optimizer import AbstractOptimizer
 
 
-class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
+class OptimWrapperDict(dict[str, AbstractOptimizer]):
     """Several optimizers by name, as a `Trainer` takes them and a ``train_step`` gets them.
 
     Args:
@@ -45,28 +44,7 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
                     "backend.optimizer(rule, network), or backend.wrap_optimizer(optimizer, "
                     "network) around the framework's own"
                 )
-        self._optimizers = optimizers
-
-    def __getitem__(self, name: str) -> AbstractOptimizer:
-        """Return the optimizer of that name.
-
-        Raises:
-            KeyError: There is no such optimizer.
-        """
-        return self._optimizers[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._optimizers)
-
-    def __len__(self) -> int:
-        """Return the number of optimizers."""
-        return len(self._optimizers)
-
-    def __repr__(self) -> str:
-        """Return the class with the optimizers by name."""
-        arguments = ", ".join(f"{name}={each!r}" for name, each in self.items())
-        return f"{type(self).__name__}({arguments})"
+        super().__init__(optimizers)
 
     def get_lr(self) -> dict[str, list[float]]:
         """Return the learning rates by name, as MMEngine has them: ``{"generator.lr": [0.1]}``."""
@@ -84,11 +62,8 @@ class OptimWrapperDict(Mapping[str, AbstractOptimizer]):
             StateError: The state lacks an optimizer, or the state of one does not fit.
         """
         for name in state:
-            if name not in self:
-                raise UnknownName(
-                    f"the state has an optimizer {name!r}, which is not here. "
-                    f"{suggestion(name, self)}"
-                )
+            message = f"the state has an optimizer {name!r}, which is not here"
+            refuse_unknown(name, self, message)
         missing = [name for name in self if name not in state]
         if missing:
             raise StateError(

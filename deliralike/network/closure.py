@@ -31,7 +31,10 @@ class TotalLoss:
         self, network: Any, data: Any, label: Any
     ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
         """Return the total, each loss by its name, and the predictions."""
-        predictions = named_predictions(network(data))
+        outputs = network(data)
+        predictions = {PREDICTION: outputs}
+        if isinstance(outputs, Mapping):
+            predictions = dict(outputs)
         first = next(iter(predictions.values()))
         prediction = predictions.get(PREDICTION, first)
         total, each = sum_of_losses(self.names, self.functions, prediction, label)
@@ -142,13 +145,6 @@ def _to_device(backend: Arrays, device: Any, dtype: str, leaf: Any) -> Any:
     )
     wanted = dtype if is_floating else None
     return backend.array(leaf, dtype=wanted, device=backend.check_device(device))
-
-
-def named_predictions(outputs: Any) -> dict[str, Any]:
-    """Return a network's outputs by name."""
-    if isinstance(outputs, Mapping):
-        return dict(outputs)
-    return {PREDICTION: outputs}
 
 
 def entry(data_dict: Mapping[str, Any], key: str) -> Any:

@@ -35,7 +35,7 @@ class AccumulationWindow:
     """The micro-batches since the last update.
 
     The sums of gradients are relative to the weight of the latest micro-batch, so that its
-    gradients are added to them as they are, by a backward pass itself where a framework can.
+    gradients are added to them as they are.
 
     Attributes:
         micro_batches: The number of micro-batches.

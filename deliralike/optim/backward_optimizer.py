@@ -40,7 +40,8 @@ class BackwardOptimizer(AbstractOptimizer):
         result = self.forward_backward(loss_function, _backward, batch)
         parameters = self._owned.parameters
         gradients = {name: p.grad for name, p in parameters.items() if p.requires_grad}
-        return self._detached(result), gradients
+        value = self.network.nn.stop_gradient(value_of(result))
+        return with_value(result, value), gradients
 
     @abstractmethod
     def native_parameters(self) -> Iterable[Any]:
@@ -65,21 +66,13 @@ class BackwardOptimizer(AbstractOptimizer):
     ) -> Any:
         """Return the result of a loss function; previous gradients are dropped first."""
 
-    def _detached(self, result: Any) -> Any:
-        """Return what a loss function returned without the graph of the loss."""
-        return with_value(result, self.network.nn.stop_gradient(value_of(result)))
-
 
 def _backward(loss: Any) -> None:
-    _refuse_array(loss)
-    loss.backward()
-
-
-def _refuse_array(loss: Any) -> None:
     if not hasattr(loss, "backward"):
         raise no_array(loss)
     if math.prod(loss.shape) != 1:
         raise no_scalar(loss.shape)
+    loss.backward()
 
 
 _WIDE = ("float32", "float64")  # no other parameter has a wider type than these
@@ -114,8 +107,12 @@ class OwnedParameters(ABC):
 
     def refresh(self) -> None:
         """Find the parameters again if the network's blocks have changed."""
-        if self._contents is not None and self._is_unchanged(*self._contents):
-            return
+        if self._contents is not None:
+            sizes, objects = self._contents
+            sizes_now, objects_now = self.contents()
+            # By identity, as tensors compare element by element.
+            if sizes == sizes_now and all(map(operator.is_, objects, objects_now)):
+                return
         self.slots = each_once(owned_slots(self.network.neutral_slots(), self._owns))
         self.parameters = {name: slot.native for name, slot in self.slots.items()}
         self.find_blocks()
@@ -142,8 +139,3 @@ class OwnedParameters(ABC):
             if name in _WIDE:
                 return name
         return self.network.dtype_name
-
-    def _is_unchanged(self, sizes: list[int], objects: list[Any]) -> bool:
-        sizes_now, objects_now = self.contents()
-        # by identity, as tensors compare element by element
-        return sizes == sizes_now and all(map(operator.is_, objects, objects_now))

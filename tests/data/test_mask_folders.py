@@ -263,7 +263,8 @@ def test_a_folder_that_could_mean_two_things_is_asked_for_with_both_commands(tmp
     place = f"{tmp_path}/"
     message = (
         r"could mean two things, as it has '?.*alone\.png'? without a partner of that name\. "
-        rf"Pictures with masks: deliralike train NETWORK --data {place} --set data.task=segmentation\. "
+        rf"Pictures with masks: deliralike train NETWORK --data {place} "
+        r"--set data.task=segmentation\. "
         r".*--set data.task=classification"
     )
     with pytest.raises(SettingError, match=message):
