@@ -143,7 +143,8 @@ def _versions(text: str) -> dict[str, str]:
 def _computed(result: RunResult, samples: Any) -> dict[str, Any]:
     """Return the losses of a run, and what its network computes after it, each by name."""
     from deliralike.training import classification_loss
-    from deliralike.training.evaluation import concatenate, predict
+    from deliralike.training.evaluation import predict
+    from deliralike.training.metrics.evidence import concatenate
 
     network = result.network
     outputs = concatenate(list(predict(network, samples.inputs)))
