@@ -21,12 +21,9 @@ from deliralike.training.callbacks import (
     Writer,
 )
 from deliralike.training.classification import classification_loss
-from deliralike.training.evaluation import (
-    Metric,
-    evaluate,
-    predict,
-)
+from deliralike.training.evaluation import evaluate, predict
 from deliralike.training.history import Epoch, History, Step
+from deliralike.training.metrics import Metric
 from deliralike.training.run import Run
 from deliralike.training.trainer import Trainer
 

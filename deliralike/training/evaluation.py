@@ -32,17 +32,7 @@ from deliralike.training.metrics import (
     as_metric,
     metric,
 )
-from deliralike.training.metrics.evidence import concatenate
 from deliralike.training.validation_losses import ValidationLosses
-
-__all__ = [
-    "CLASSIFICATION",
-    "Metric",
-    "Metrics",
-    "concatenate",
-    "evaluate",
-    "predict",
-]
 
 _NOTHING = object()
 AnyMetric = Metric | MetricFunction | str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,9 +137,14 @@ class Run:
 
     def call_all_callbacks(self, moment: str) -> None:
         """Call a method of every callback, also after errors, which are then raised, chained."""
-        with ExitStack() as calls:
-            for callback in reversed(self.callbacks):
-                calls.callback(_call, callback, moment, self)
+        self._call_rest(iter(self.callbacks), moment)
+
+    def _call_rest(self, rest: Iterator[Any], moment: str) -> None:
+        for callback in rest:
+            try:
+                _call(callback, moment, self)
+            finally:
+                self._call_rest(rest, moment)
 
     @property
     def callbacks(self) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.data.foreign import Batches, checksum
-from deliralike.errors import CheckpointError
+from deliralike.errors import CheckpointError, StateError
 from deliralike.network.base import AbstractNetwork
 from deliralike.network.freezing import parts_in_evaluation, set_parts_in_evaluation
 from deliralike.nn import start
@@ -207,9 +207,14 @@ def _load_optimizer(
     optimizer: AbstractOptimizer = run.optimizers[name]
     where = f"optimizer.{name}"
     own_state = state["state"]
-    if where in changed:
-        own_state = {"steps": own_state["steps"]}
-    optimizer.load_neutral_state(own_state)
+    new_state = {"steps": own_state["steps"]}
+    try:
+        optimizer.load_neutral_state(new_state if where in changed else own_state)
+    except StateError:
+        # Numbers that were changed on purpose may want other arrays.
+        if not any(path.startswith(f"{where}.") for path in changed):
+            raise
+        optimizer.load_neutral_state(new_state)
     if where not in changed and f"{where}.lr" not in changed:
         run.trainer.base_lr[name] = state["base_lr"]
         if known_lr(optimizer) != state["lr"]:

@@ -10,10 +10,11 @@ import numpy as np
 from deliralike import nest
 from deliralike.data import Dataset
 from deliralike.network.closure import PREDICTION
-from deliralike.training.evaluation import concatenate, predict
+from deliralike.training.evaluation import predict
 from deliralike.training.experiment.building import loaders
 from deliralike.training.experiment.parts import scaling_of
 from deliralike.training.experiment.settings import Settings
+from deliralike.training.metrics.evidence import concatenate
 
 
 def predict_held_out(

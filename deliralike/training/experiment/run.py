@@ -311,7 +311,8 @@ def finished_result(
         SettingError: The folder is not that of a run, or the run has other settings than these.
     """
     run_folder.refuse_no_run(folder)
-    has_finished = is_finished(folder)
+    status = run_folder.read_status(folder)
+    has_finished = status is not None and status.status == run_folder.FINISHED
     # a finished run has the figures of the settings that it was made with, whatever the file says
     if has_finished:
         before = _settings_of_start(folder)
@@ -327,12 +328,6 @@ def _settings_of_start(folder: Path) -> Settings:
     """Return the settings that a run was last started with; the file of settings may be edited."""
     with located(str(folder / run_folder.CODE)):
         return settings_from(run_folder.read_last_start(folder)["settings"])
-
-
-def is_finished(folder: Path) -> bool:
-    """Return whether a folder holds a run that has come to its end."""
-    status = run_folder.read_status(folder)
-    return status is not None and status.status == run_folder.FINISHED
 
 
 def refuse_another(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-import platform
+import sysconfig
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -22,8 +22,7 @@ from deliralike.references import (
     names_in,
 )
 
-_VERSION = ".".join(platform.python_version_tuple()[:2])
-_PYTHON = f" of Python {_VERSION}"  # bytecode depends on the version
+_PYTHON = f" of Python {sysconfig.get_python_version()}"  # bytecode depends on it
 _ENTRIES = (
     "forward",
     "__call__",
