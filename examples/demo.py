@@ -16,8 +16,8 @@ from deliralike.training import ProgressBar, classification_loss, experiment
 from deliralike.training.callbacks.progress import bars
 from deliralike.training.curves import draw_curves
 from deliralike.training.evaluation import predict
-from deliralike.training.metrics.evidence import concatenate
 from deliralike.training.experiment import RunResult
+from deliralike.training.metrics.evidence import concatenate
 
 COLUMNS = (
     "backend",
