@@ -96,11 +96,15 @@ class StopOnNaN(Callback):
 
 
 def _joined(of_all: Sequence[Sequence[str]]) -> str:
-    """Return the bad tensors of all processes in one text; equal ones of all without ranks."""
+    """Return the bad tensors of all processes in one text; equal ones of all without ranks.
+
+    The longest texts come first: those of the processes whose batch or loss was bad.
+    """
     texts = ["; then ".join(names) for names in of_all]
     if len(set(texts)) == 1:
         return texts[0]
     parts = [f"in process {rank}: {text}" for rank, text in enumerate(texts) if text]
+    parts.sort(key=lambda part: part.count("; then "), reverse=True)
     return "; ".join(parts)
 
 

@@ -46,6 +46,7 @@ def fingerprints(run: Run) -> Texts:
         texts |= described(name, value)
     if run.trainer.average is not None:
         texts["average"] = type(run.trainer.average).__name__
+        texts["average.decay"] = repr(float(run.trainer.average.decay))
     for name, optimizer in run.optimizers.items():
         texts |= _of_optimizer(name, optimizer, run.trainer.base_lr[name])
         texts |= described(f"schedule.{name}", run.trainer.schedules.get(name))
@@ -114,15 +115,12 @@ def samples_of(loader: Loader) -> int | None:
 def _of_trainer(run: Run) -> dict[str, Any]:
     trainer = run.trainer
     loader: Loader = run.loader
-    average = None
-    if trainer.average is not None:
-        average = {"decay": trainer.average.decay}
     return {
         "dtype": run.network.dtype_name,
         "seed": trainer.seed,
         "rng": trainer.rng,
         "loss": trainer.losses,
-        "average": average,
+        "average": None,
         "batch_size": loader.batch_size,
         "drop_last": loader.drop_last,
         "samples": samples_of(loader),
