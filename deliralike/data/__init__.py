@@ -25,7 +25,6 @@ from deliralike.data.sampling import (
     RepeatedSampler,
     SequentialSampler,
     ShuffledSampler,
-    WeightedSampler,
 )
 from deliralike.data.source import Subset, subset
 from deliralike.data.transforms import CropByPosNegLabel
@@ -46,7 +45,6 @@ __all__ = [
     "ShuffledSampler",
     "Subset",
     "Volume",
-    "WeightedSampler",
     "as_dataset",
     "batch_count",
     "collate",

@@ -150,12 +150,6 @@ def has_required_argument(function: Callable[..., Any]) -> bool:
     return False
 
 
-def uniform(seed: int, path: str, draw: int, count: int) -> np.ndarray:
-    """Return numbers in [0, 1), which are the same in every version of NumPy."""
-    words = random_words(seed, path, draw, count)
-    return (words >> np.uint64(11)) * 2.0**-53
-
-
 def random_words(seed: int, path: str, draw: int, count: int) -> np.ndarray:
     """Return raw words of the Philox generator, which NumPy promises never to change.
 

@@ -48,8 +48,8 @@ class Loader:
         seed: The seed of the order of the samples and of the random numbers of transforms, which
             also depend on the epoch.
         shuffle: Whether the order is drawn anew for each epoch; it is if not given.
-        sampler: A sampler that gives the order instead: `WeightedSampler`, `RepeatedSampler`, or
-            any callable with the arguments ``(samples, seed, epoch)``.
+        sampler: A sampler that gives the order instead: `RepeatedSampler`, or any callable with the
+            arguments ``(samples, seed, epoch)``.
         drop_last: Whether to leave out a last batch that is smaller than the others.
         transform: A function of one sample. If it has a second argument without a default, or one
             named ``generator`` or ``rng``, it gets a `numpy.random.Generator` keyed by seed, epoch

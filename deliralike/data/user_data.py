@@ -95,7 +95,9 @@ def load_user_data(
     if path.is_dir():
         return _from_folder(request, path)
     if not path.is_file():
-        raise SettingError(f"there is no {name!r}, looked for in {str(Path.cwd())!r}")
+        raise SettingError(
+            f"there is no {name!r}, looked for in {str(Path.cwd())!r}: no file, and no folder"
+        )
     read = _FILES.get(path.suffix.lower())
     if read is None:
         raise SettingError(

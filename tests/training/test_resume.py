@@ -210,10 +210,12 @@ LOADERS = {
     "threads that work ahead": lambda: data.Loader(
         plain_samples(), 4, prefetch=3, workers=2, transform=augmented
     ),
-    "a sampler": lambda: data.Loader(
-        plain_samples(), 4, sampler=data.WeightedSampler(np.arange(1.0, 21.0))
-    ),
+    "a sampler": lambda: data.Loader(plain_samples(), 4, sampler=drawn_anew),
 }
+
+
+def drawn_anew(samples, seed, epoch):
+    return np.random.default_rng([seed, epoch]).integers(0, samples, samples)
 
 
 def augmented(sample, generator):

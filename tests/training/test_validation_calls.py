@@ -255,11 +255,11 @@ def test_predictions_of_a_loader_with_an_order_of_its_own_are_refused():
         SettingError, match="order of the data: a torch.RandomSampler chooses"
     ):
         next(predict(network, random_loader(True)))
-    weighted = data.Loader((X, Y), 4, sampler=data.WeightedSampler(WEIGHT))
+    repeated = data.Loader((X, Y), 4, sampler=data.RepeatedSampler(2))
     with pytest.raises(
-        SettingError, match="order of the data: a WeightedSampler chooses"
+        SettingError, match="order of the data: a RepeatedSampler chooses"
     ):
-        next(predict(network, weighted))
+        next(predict(network, repeated))
 
 
 # The first batch of validation data, before the first step
