@@ -136,8 +136,8 @@ def evaluate_first_batch(
     losses: ValidationLosses,
     inferer: Inferer | None,
     inputs: int | None,
-) -> None:
-    """Raise the errors that the first batch has in evaluation.
+) -> list[str]:
+    """Raise the errors that the first batch has in evaluation; return the names of its losses.
 
     The figures of metrics are not computed: those of a part of the samples may not exist.
     """
@@ -146,6 +146,7 @@ def evaluate_first_batch(
     with closing(_loader(network, source, batch_size=512).batches(0)) as batches:
         first = islice(batches, 1)
         _collect(network, first, evidence, losses_left, inferer, inputs)
+    return [] if losses_left is None else list(losses_left.means())
 
 
 def _collect(
@@ -418,6 +419,11 @@ def figures_of(outputs: Any, targets: Any, metrics: Metrics) -> dict[str, float]
     for each in evidence.values():
         each.add(outputs, targets)
     return _figures(evidence, False)
+
+
+def figure_names(metrics: Metrics | None) -> list[str]:
+    """Return the names of figures; a metric with several puts its name before a slash."""
+    return list(_named(metrics))
 
 
 def _figures(

@@ -44,8 +44,9 @@ from deliralike.setting_types import refuse_other_types
 from deliralike.terminal import warn
 from deliralike.training import checkpoint, evaluation
 from deliralike.training.averaging import WeightAverage
-from deliralike.training.callbacks.callback import Callback
+from deliralike.training.callbacks.callback import Callback, Writer
 from deliralike.training.callbacks.checkpoint import Checkpoint, Checkpoints
+from deliralike.training.callbacks.monitor import Monitor
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.identity.fingerprints import fingerprints
 from deliralike.training.identity.processes import refuse_differing
@@ -251,7 +252,7 @@ class Trainer:
         Raises:
             SettingError: There is nothing to do, or all parameters of an optimizer are frozen.
             BatchError: The data do not fit together.
-            UnknownName: A callback watches an unknown metric: after the first epoch.
+            UnknownName: A callback watches an unknown metric.
             ProcessError: The processes that train together have begun with different settings or
                 data; see `processes`.
             CheckpointError: There is no such checkpoint, it is damaged, or it is one of another
@@ -294,7 +295,8 @@ class Trainer:
             validation=validation,
         )
         with UserLinesFirst(), self.processes.report_errors(run.place):
-            self._look_at_validation(validation)
+            losses = self._losses_of_validation(validation)
+        self._refuse_unknown_metrics(losses, has_validation=validation is not None)
         if resume is not None or self.callbacks:
             run.fingerprints = fingerprints(run)
             run.fingerprinted_at = run.step
@@ -494,28 +496,50 @@ class Trainer:
         between = interrupt.check if self.processes.count == 1 else None
         return self._evaluate(validation, between=between)
 
-    def _look_at_validation(self, validation: Any) -> None:
-        """Raise what the first batch of validation would raise, before anything is trained.
+    def _losses_of_validation(self, validation: Any) -> list[str] | None:
+        """Return the names of the losses of validation, after a look at its first batch.
 
-        It leaves no trace. Not looked at are what cannot be read apart, such as an iterator, and an
-        evaluation of a subclass's own.
+        It raises what validation would raise, before anything is trained, and leaves no trace. Not
+        looked at are what cannot be read apart, such as an iterator, and an evaluation of a
+        subclass's own: None where the names are not known then.
         """
+        losses = ValidationLosses(self.losses)
         is_own = type(self).evaluate is not Trainer.evaluate
         if validation is None or isinstance(validation, Iterator) or is_own:
-            return
+            return losses.names(self.network)
         with ExitStack() as contexts:
             contexts.enter_context(self._as_evaluated())
             contexts.enter_context(without_side_effects(self))
             # its warnings come again
             contexts.enter_context(warnings.catch_warnings(action="ignore"))
-            evaluation.evaluate_first_batch(
+            return evaluation.evaluate_first_batch(
                 self.network,
                 self._readable(validation),
                 self.metrics or {},
-                ValidationLosses(self.losses),
+                losses,
                 self.inferer,
                 self.inputs,
             )
+
+    def _refuse_unknown_metrics(
+        self, losses: list[str] | None, has_validation: bool
+    ) -> None:
+        """Raise an error if a callback watches a figure that validation will not have.
+
+        Nothing is refused where a callback may add figures of its own, nor where the names of the
+        losses are not known.
+        """
+        if any(map(_may_add_figures, self.callbacks)):
+            return
+        for callback in self.callbacks:
+            monitor = getattr(callback, "monitor", None)
+            if not isinstance(monitor, Monitor):
+                continue
+            if not has_validation:
+                monitor.value(Epoch(0, 0))
+            elif losses is not None:
+                metrics = evaluation.figure_names(self.metrics or {})
+                monitor.refuse_unknown(list(dict.fromkeys([*metrics, *losses])))
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:
         begin = time.perf_counter()
@@ -758,6 +782,15 @@ def _callback(given: Any) -> Callback:
             "callbacks=[EarlyStopping('loss')]"
         )
     return given
+
+
+def _may_add_figures(callback: Callback) -> bool:
+    """Return whether a callback may add its own figures to those of an epoch."""
+    if isinstance(callback, Writer) or isinstance(
+        getattr(callback, "monitor", None), Monitor
+    ):
+        return False  # it only reads them
+    return getattr(type(callback), "on_epoch", None) is not Callback.on_epoch
 
 
 def _windows(batches: Iterable[Any], count: int) -> Iterator[list[Any]]:

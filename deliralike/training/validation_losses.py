@@ -39,6 +39,12 @@ class ValidationLosses:
         # The value and the weight of each loss, by name.
         self._batches: list[dict[str, tuple[float, ...]]] = []
 
+    def names(self, network: AbstractNetwork) -> list[str] | None:
+        """Return the names of the losses; None where they are known only after computing them."""
+        if not isinstance(self._loss, StepLoss) or has_own(network, "val_step"):
+            return None
+        return [TOTAL, *self._loss.names]
+
     def without(self, metrics: Container[str]) -> ValidationLosses | None:
         """Return the same losses without batches; None if the only one has a metric's name."""
         is_single = isinstance(self._loss, StepLoss) and len(self._loss.functions) < 2

@@ -222,13 +222,23 @@ def test_an_argument_may_be_called_cls(backend):
 # -----------------------------------------------------------------------------
 
 
+class Steps(training.callbacks.Callback):
+    """Counts what was spent."""
+
+    def __init__(self):
+        self.count = 0
+
+    def on_step(self, run, step):
+        self.count += 1
+
+
 @pytest.mark.parametrize(
     "validation", [None, SAMPLES], ids=["without validation", "with validation"]
 )
 @pytest.mark.parametrize(
     "losses", [None, {"a": lambda p, t: p.sum(), "b": lambda p, t: p.sum()}]
 )
-def test_a_misspelt_metric_is_refused_after_the_first_epoch(
+def test_a_misspelt_metric_is_refused_before_the_first_step(
     tmp_path, validation, losses
 ):
     watching = [
@@ -236,12 +246,15 @@ def test_a_misspelt_metric_is_refused_after_the_first_epoch(
         training.callbacks.Checkpoint(tmp_path / "c", monitor="acuracy"),
     ]
     for each in watching:
+        steps = Steps()
         with pytest.raises(UnknownName, match="there is no metric 'acuracy'"):
             trainer(
+                steps,
                 each,
                 metrics={"accuracy": training.metrics.Accuracy()},
                 losses=losses,
             ).fit(SAMPLES, validation)
+        assert steps.count == 0 and not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("name", ["accuracy", "loss", "dice/mean", "a", "b"])
@@ -260,15 +273,22 @@ def own_loss(network, inputs, labels):
     return entropy, {"entropy": entropy}
 
 
-def test_losses_of_a_loss_function_may_be_watched_by_name():
+def test_names_of_a_loss_function_are_known_before_the_first_step():
+    """They are those of one batch of validation data."""
     for name in ("entropy", "loss"):
         made = trainer(training.callbacks.EarlyStopping(name), losses=own_loss)
         assert len(made.fit(SAMPLES, SAMPLES).steps) == 1
-    made = trainer(training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
+    steps = Steps()
+    made = trainer(steps, training.callbacks.EarlyStopping("val_loss"), losses=own_loss)
+    before = made.network.neutral_state()
     with pytest.raises(
-        UnknownName, match="Did you mean 'loss'. .* epoch has: loss, entropy"
+        UnknownName, match="Did you mean 'loss'. .* will give: loss, entropy"
     ):
         made.fit(SAMPLES, SAMPLES)
+    assert steps.count == 0
+    assert all(
+        (made.network.neutral_state()[name] == before[name]).all() for name in before
+    )
 
 
 class Signalling:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deliralike.errors import SettingError, UnknownName, suggestion
@@ -57,6 +58,22 @@ class Monitor(TypedSettings):
         if self.mode == "max":
             return value > than + self.min_delta
         return value < than - self.min_delta
+
+    def refuse_unknown(self, known: Sequence[str]) -> None:
+        """Raise an error before the first step if no figure will have the metric's name.
+
+        Args:
+            known: Names of metrics and losses; figures of a metric that has several are
+                ``"name/part"``.
+
+        Raises:
+            UnknownName: The name is unknown; the message lists the known names.
+        """
+        if self.metric not in known and self.metric.partition("/")[0] not in known:
+            raise UnknownName(
+                f"there is no metric {self.metric!r} on validation data. "
+                f"{suggestion(self.metric, known)} Validation will give: {', '.join(known)}."
+            )
 
     def value(self, epoch: Epoch) -> float:
         """Return the metric of an epoch.

@@ -67,7 +67,8 @@ class EarlyStopping(Patience):
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: After the first epoch: there is no such metric; the nearest is named.
+        UnknownName: Before the first step: there will be no such metric; the nearest is named. If
+            another callback may add figures, it is after the first epoch.
 
     Example:
         >>> stopping = EarlyStopping("loss", patience=2)
@@ -148,7 +149,7 @@ class ReduceLROnPlateau(Patience):
 
     Raises:
         SettingError: An option makes no sense.
-        UnknownName: After the first epoch: there is no such metric.
+        UnknownName: Before the first step: there will be no such metric.
     """
 
     fields = (*Patience.fields, "scale")
