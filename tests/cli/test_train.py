@@ -305,7 +305,7 @@ MISTAKES = [
     ),
     (
         "train settings.toml --folds 300",
-        "SettingError: folds: 300 folds need at least 300 samples of each class",
+        "SettingError: folds: 1797 samples in k=300 folds: n_splits=300 cannot be greater",
     ),
     (
         "train settings.toml --backend jaxx",
