@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,24 +47,40 @@ class Constant(Schedule):
 class StepDecay(Schedule):
     """``gamma`` to the power of the number of drops so far.
 
-    The factor drops at each multiple of `every`.
+    The factor drops at each multiple of `every`, or at each milestone.
+
+    Raises:
+        SettingError: Neither or both are given, or the milestones do not rise.
 
     Example:
         >>> [StepDecay(2, gamma=0.5).factor(steps) for steps in range(5)]
         [1.0, 1.0, 0.5, 0.5, 0.25]
+        >>> [StepDecay(milestones=(1, 4), gamma=0.5).factor(steps) for steps in range(5)]
+        [1.0, 0.5, 0.5, 0.5, 0.25]
     """
 
-    every: int
+    every: int | None = None
     gamma: float = field(default=0.1, kw_only=True)
+    milestones: tuple[int, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the settings."""
         number(self.gamma, "StepDecay: gamma")
-        whole_number("StepDecay: every", self.every, 1)
+        if (self.every is None) == (not self.milestones):
+            raise SettingError("StepDecay: give either every=... or milestones=(...)")
+        if self.every is not None:
+            whole_number("StepDecay: every", self.every, 1)
+        object.__setattr__(
+            self, "milestones", _rising("StepDecay: milestones", self.milestones)
+        )
 
     def factor(self, steps: int) -> float:
         """Return the power of the drops so far."""
-        return float(self.gamma ** (steps // self.every))
+        if self.every is None:
+            drops = bisect_right(self.milestones, steps)
+        else:
+            drops = steps // self.every
+        return float(self.gamma**drops)
 
 
 @dataclass(frozen=True)
@@ -286,3 +303,13 @@ def _eased(start: float, end: float, part: float) -> float:
     """Return the height on half a cosine from start to end."""
     cosine = math.cos(math.pi * part)
     return end + (start - end) * (1.0 + cosine) / 2.0
+
+
+def _rising(where: str, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, tuple | list):
+        raise SettingError(f"{where}={values!r} must be whole numbers")
+    for value in values:
+        whole_number(where, value, 1)
+    if list(values) != sorted(set(values)):
+        raise SettingError(f"{where}={values!r} must rise")
+    return tuple(values)

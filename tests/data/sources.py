@@ -32,6 +32,8 @@ class Squares:
     def __getitem__(self, index):
         if not isinstance(index, int):
             raise TypeError(f"an index is an int, not {type(index)}")
+        if index >= self.samples:
+            raise IndexError(index)
         self.read.append(index)
         return {"x": np.full((3, 2), index**2, np.float32), "y": index}
 

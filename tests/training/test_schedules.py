@@ -76,6 +76,26 @@ SAME = {
         lambda o: lr_scheduler.LinearLR(o, 1.0, 0.2, total_iters=21),
         25,
     ),
+    "milestones": (
+        StepDecay(milestones=(3, 4, 11), gamma=0.3),
+        lambda o: lr_scheduler.MultiStepLR(o, [3, 4, 11], gamma=0.3),
+        23,
+    ),
+    "cosine: T_max is steps": (
+        Cosine(21),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21),
+        22,
+    ),
+    "cosine: eta_min is final * lr": (
+        Cosine(21, final=0.2),
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21, eta_min=0.2 * BASE),
+        22,
+    ),
+    "linear: end_factor is final": (
+        Linear(21, final=0.2),
+        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.2, total_iters=21),
+        25,
+    ),
     "one cycle: max_lr is lr": (
         OneCycle(23),
         one_cycle_of_torch(23, max_lr=BASE),
@@ -169,7 +189,7 @@ BY_NAME = {
     "cosine": {"steps": 100},
     "linear": {"steps": 100},
     "one_cycle": {"steps": 100},
-    "warmup": {"steps": 3, "then": {"name": "step", "every": 2}},
+    "warmup": {"steps": 3, "then": {"name": "step", "milestones": [2, 5]}},
 }
 
 
@@ -182,7 +202,9 @@ def test_a_schedule_is_found_by_its_name_with_settings_from_a_file(name):
 
 
 def test_a_nested_schedule_is_made_by_its_own_name():
-    assert schedule("warmup", **BY_NAME["warmup"]) == Warmup(3, StepDecay(2))
+    assert schedule("warmup", **BY_NAME["warmup"]) == Warmup(
+        3, StepDecay(milestones=(2, 5))
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,6 +258,21 @@ BAD = {
         lambda: Cosine(3, final=-0.1),
         SettingError,
         "Cosine: final=-0.1 must be at least 0",
+    ),
+    "neither": (
+        lambda: StepDecay(),
+        SettingError,
+        r"StepDecay: give either every=... or milestones=",
+    ),
+    "not rising": (
+        lambda: StepDecay(milestones=(3, 3)),
+        SettingError,
+        r"milestones=\(3, 3\) must rise",
+    ),
+    "no milestones": (
+        lambda: StepDecay(milestones=3),
+        SettingError,
+        "milestones=3 must be whole numbers",
     ),
     "more than all": (
         lambda: OneCycle(3, warmup=1.5),
