@@ -146,7 +146,9 @@ def test_layers_that_draw_several_times_train_alike_everywhere(name):
     same_named(run(), wanted, 1e-9)
     same_named(run(devices=[backends.get(name).devices()[0]] * 2), wanted, 1e-9)
     same_named(run(batch_size=3, accumulate=2), wanted, 1e-9)
-    same_named(run(lambda network: checkpoint_blocks(network, "block")), wanted, 1e-9)
+    if "checkpointed blocks" in backends.get(name).capabilities:
+        checkpointed = run(lambda network: checkpoint_blocks(network, "block"))
+        same_named(checkpointed, wanted, 1e-9)
 
 
 def test_networks_of_several_frameworks_draw_the_same_in_one_block():
