@@ -230,7 +230,7 @@ def test_a_process_that_has_finished_is_told_as_such_at_once(engine):
         ("mpi", "mpi", "KeyError: 'the colour of the bikeshed'"),
         (
             "jax",
-            "mpi",
+            "jax",
             "process 1 of 2 (JAX) failed: KeyError: 'the colour of the bikeshed'",
         ),
     ],
