@@ -222,7 +222,7 @@ def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
     each = trainer("torch", [EarlyStopping("acuracy")], metrics=["accuracy", "loss"])
     with pytest.raises(
         UnknownName,
-        match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*epoch has: acc",
+        match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*will give: acc",
     ):
         each.fit(samples(), samples(3))
 
