@@ -183,7 +183,7 @@ def test_a_trainer_that_cannot_be_made_says_why(options, error, message):
         ({"callbacks": [EarlyStopping]}, "callbacks: .* is no callback"),
         ({"devices": 2}, "devices=2 must be a list, each entry a text, or None"),
         ({"buffers": "snyc"}, "buffers='snyc' is unknown. Did you mean 'sync'"),
-        ({"average": "0.9"}, "decay='0.9' must be a number, or None"),
+        ({"average": "0.9"}, "decay='0.9' must be a number"),
         ({"layer_decay": "0.75"}, "layer_decay='0.75' must be a number, or None"),
         ({"inferer": 3}, "inferer=3 must be a function, or None"),
         ({"compile": "max-autotune"}, "compile='max-autotune' must be true or false"),
