@@ -81,21 +81,6 @@ SAME = {
         lambda o: lr_scheduler.MultiStepLR(o, [3, 4, 11], gamma=0.3),
         23,
     ),
-    "cosine: T_max is steps": (
-        Cosine(21),
-        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21),
-        22,
-    ),
-    "cosine: eta_min is final * lr": (
-        Cosine(21, final=0.2),
-        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=21, eta_min=0.2 * BASE),
-        22,
-    ),
-    "linear: end_factor is final": (
-        Linear(21, final=0.2),
-        lambda o: lr_scheduler.LinearLR(o, 1.0, 0.2, total_iters=21),
-        25,
-    ),
     "one cycle: max_lr is lr": (
         OneCycle(23),
         one_cycle_of_torch(23, max_lr=BASE),
