@@ -9,7 +9,7 @@ from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import deliralike
 from deliralike.cli import (
@@ -33,8 +33,20 @@ FAILED, BAD_INPUT = 1, 2
 INTERRUPTED = 130
 
 
+class Command(TyperCommand):
+    """A subcommand whose help shows no type at options that take no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, with that of the help."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
+
+
 class Commands(TyperGroup):
     """Subcommands whose expected errors become one message on standard error and exit code 2."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options, as a `Command` does."""
+        return [_without_type(parameter) for parameter in super().get_params(ctx)]
 
     def main(
         self, args: Sequence[str] | None = None, *rest: Any, **options: Any
@@ -93,6 +105,13 @@ def _shows_user_lines(error: Exception) -> bool:
     return True
 
 
+def _without_type(parameter: Any) -> Any:
+    """Return an option after its type is hidden, if it takes no value."""
+    if getattr(parameter, "is_flag", False):
+        parameter.metavar = ""
+    return parameter
+
+
 def _help(function: Callable[..., Any]) -> str:
     """Return the docstring of a subcommand, each of its paragraphs as one line."""
     paragraphs = inspect.getdoc(function).split("\n\n")  # type: ignore[union-attr]
@@ -148,6 +167,7 @@ for _module in (
     _context = getattr(_module, "CONTEXT", None)
     app.command(
         _module.__name__.rpartition(".")[2],
+        cls=Command,
         context_settings=_context,
         help=_help(_module.command),
     )(_module.command)

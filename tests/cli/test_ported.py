@@ -100,7 +100,7 @@ def test_seeds_of_a_port_are_one_line_of_the_table(place):
     """Though the source of each lies in its own folder."""
     run(*TRAIN, "--backend", "chainer", "--no-proof", "--seeds", 2)
     shown = run("runs", "run", "--mean").stdout
-    assert "network.py:Net" in shown
+    assert "network network.py:Net" in shown
     assert "seed=*" in shown
 
 

@@ -147,6 +147,6 @@ def test_a_damaged_folder_of_a_run_is_a_line_beside_the_others(tmp_path, status)
     written_run(tmp_path, "good", seconds=59.0)
     result = run("runs", tmp_path)
     assert result.exit_code == 0
-    assert "0:00:59" in result.output
+    assert "59 s" in result.output
     name = next(iter(status))
     assert f"the status of a run: Status: {name}=" in result.output

@@ -86,8 +86,9 @@ def test_a_pattern_that_matches_nothing_is_an_error():
     assert "no network of the zoo matches 'nosuch*'" in result.stderr
 
 
-def test_the_help_shows_sentences_in_one_piece():
+def test_the_help_shows_no_type_at_options_without_a_value_and_sentences_in_one_piece():
     text = called("compare", "--help", columns=120).stdout
+    assert "<bool>" not in text
     assert "2 when the input is wrong or nothing could be decided." in text
 
 
