@@ -22,8 +22,8 @@ from deliralike.training.checkpoint import folder_of_run
 
 with folder_of_run(sys.argv[1]):
     child = os.fork()
-    if child:
-        print(child, flush=True)
+    if not child:  # which has closed what it inherited by now
+        print(os.getpid(), flush=True)
     time.sleep(3600)
 """
 
