@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import shutil
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.table import Table
@@ -57,6 +58,41 @@ def text_table(
     )
     console.print(table)
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+
+
+class PrintsTable:
+    """The base of records that print as a title and a table that fits the terminal.
+
+    A notebook shows the same as HTML.
+
+    Attributes:
+        columns: The names of the columns.
+        numbers: Those that hold numbers.
+    """
+
+    columns: ClassVar[Sequence[str]]
+    numbers: ClassVar[Sequence[str]]
+
+    def __str__(self) -> str:
+        """Return the title and the table in plain text."""
+        width = terminal_width()
+        title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
+        table = text_table(self.columns, self._cells(), self.numbers, width)
+        return "\n".join([*title, table])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        return html_table(self.columns, self._cells(), self.numbers, self._title())
+
+    def _title(self) -> str:
+        """Return what stands above the table."""
+        raise NotImplementedError
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        """Return the rows of the table."""
+        raise NotImplementedError
 
 
 def write_csv(path: str | Path, records: Iterable[Mapping[str, Any]]) -> None:

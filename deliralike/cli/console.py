@@ -9,7 +9,6 @@ from typing import Literal
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -37,6 +36,8 @@ def progress() -> Iterator[Callable[..., None]]:
         A function that sets the text and how much is done, from 0 to 1. Where standard error is no
         terminal, nothing is shown.
     """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     error = terminal.console(stderr=True, highlight=False)
     columns = (
         BarColumn(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
@@ -18,7 +17,7 @@ from deliralike.network.core import unwrap
 from deliralike.network.forward_errors import explain
 from deliralike.network.state import Slot, each_once
 from deliralike.random import unchanged_generators
-from deliralike.tables import html_table, terminal_width, text_table
+from deliralike.tables import PrintsTable
 from deliralike.zoo.inputs import Input
 
 
@@ -43,7 +42,7 @@ class LayerSummary:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary:
+class Summary(PrintsTable):
     """The layers of a network and its numbers; printed, a table that fits the terminal.
 
     Attributes:
@@ -56,6 +55,8 @@ class Summary:
         frozen: How many of them do not train.
     """
 
+    columns = ("layer", "type", "output", "parameters", "frozen")
+    numbers = columns[3:]
     name: str
     backend: str
     device: str
@@ -74,21 +75,6 @@ class Summary:
         """The shape of the network's output, or a nest of shapes; None if it was not run."""
         return self.layers[0].output
 
-    def __str__(self) -> str:
-        """Return a title, and a line for each block."""
-        width = terminal_width()
-        title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
-        table = text_table(_COLUMNS, self._cells(), right=_NUMBERS, width=width)
-        return "\n".join([*title, table])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Return the same for a notebook."""
-        return html_table(
-            _COLUMNS, self._cells(), right=_NUMBERS, caption=self._title()
-        )
-
     def _title(self) -> str:
         return (
             f"{self.name} on {self.backend} ({self.device}, {self.dtype}): "
@@ -102,10 +88,6 @@ class Summary:
             counts = f"{layer.parameters:,}", f"{layer.frozen:,}"
             rows.append((layer.path or "(itself)", layer.type, output, *counts))
         return rows
-
-
-_COLUMNS = ("layer", "type", "output", "parameters", "frozen")
-_NUMBERS = _COLUMNS[3:]
 
 
 def summary(network: Any, inputs: Any = None) -> Summary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import starmap, zip_longest
@@ -11,7 +10,7 @@ from typing import Any
 
 from deliralike import nest
 from deliralike.errors import ArgumentError, CapabilityError
-from deliralike.tables import html_table, terminal_width, text_table
+from deliralike.tables import PrintsTable
 from deliralike.zoo import table
 from deliralike.zoo.inputs import Input, Shape, inputs
 from deliralike.zoo.registry import Architecture, find
@@ -37,7 +36,7 @@ class Row:
 
 
 @dataclass(frozen=True, repr=False)
-class Outline:
+class Outline(PrintsTable):
     """A network's layers in the order in which they run, for one sample.
 
     Attributes:
@@ -62,29 +61,14 @@ class Outline:
         layers.1    Linear   (1, 3)          18             15
     """
 
+    columns = ("layer", "type", "output", "parameters", "multiply-adds")
+    numbers = columns[3:]
     name: str
     inputs: tuple[Shape, ...]
     output: Any
     parameters: int
     multiply_adds: int
     rows: tuple[Row, ...]
-
-    def __str__(self) -> str:
-        """Return a title and a table in plain text that fit the terminal."""
-        width = terminal_width()
-        title = textwrap.wrap(self._title(), width, subsequent_indent="  ")
-        rows = self._cells()
-        return "\n".join(
-            [*title, text_table(_COLUMNS, rows, right=_NUMBERS, width=width)]
-        )
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        """Return the table for a notebook."""
-        return html_table(
-            _COLUMNS, self._cells(), right=_NUMBERS, caption=self._title()
-        )
 
     def _title(self) -> str:
         shapes = ", ".join(map(str, self.inputs))
@@ -99,10 +83,6 @@ class Outline:
             counts = f"{row.parameters:,}", f"{row.multiply_adds:,}"
             rows.append((row.name or "(itself)", row.type, str(row.output), *counts))
         return rows
-
-
-_COLUMNS = ("layer", "type", "output", "parameters", "multiply-adds")
-_NUMBERS = _COLUMNS[3:]
 
 
 def outline(
