@@ -1,6 +1,7 @@
 """Gradients within a loss: derivatives of derivatives, of functions and through layers and their
 buffers."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -149,6 +150,15 @@ def test_the_function_must_give_a_scalar(name):
         ShapeError, match=r"the function's value has shape \(3,\), wanted a scalar"
     ):
         nn.gradient(lambda at: at * 2.0, x)
+
+
+def test_an_outline_of_a_sum_takes_no_longer_for_a_large_array():
+    volume = ShapeArray((2, 4, 1024, 1024, 1024), "float32")
+    begin = time.perf_counter()
+    assert OUTLINE.nn.sum(volume, (2, 3, -1), keepdim=True).shape == (2, 4, 1, 1, 1)
+    assert OUTLINE.nn.mean(volume, 1).shape == (2, 1024, 1024, 1024)
+    assert OUTLINE.nn.sum(volume).shape == ()
+    assert time.perf_counter() - begin < 1
 
 
 def test_an_outline_knows_the_shape():

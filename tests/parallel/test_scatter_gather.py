@@ -604,6 +604,13 @@ def test_scalars_are_reduced_by_a_declared_rule(backend, scalars, sizes, wanted)
     np.testing.assert_allclose(on_host(backend, reduced), wanted, rtol=1e-6)
 
 
+def test_flags_that_are_added_are_counted(backend):
+    flags = [True, True, False, True]
+    outputs = [backend.array(np.asarray(flag)) for flag in flags]
+    count = gather(outputs, scalars="sum", backend=backend)
+    assert int(on_host(backend, count)) == sum(flags)
+
+
 class Odd:
     """Its comparison is no truth value."""
 

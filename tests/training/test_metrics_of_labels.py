@@ -193,6 +193,24 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
     assert len(set(softmax(logits)[:, 1])) == 1
 
 
+@pytest.mark.parametrize("metric", [RocAuc(), AveragePrecision()])
+def test_logits_of_any_size_are_ranked_by_what_they_stand_for(metric):
+    logits = 3000 * draw(60, 3)
+    labels = labels_of(60, classes=2)
+    function = sklearn.metrics.roc_auc_score
+    if metric.name == "average-precision":
+        function = sklearn.metrics.average_precision_score
+    wanted = function(labels, logits[:, 1] - logits[:, 0])
+    assert metric(logits[:, :2], labels) == pytest.approx(wanted, rel=1e-13)
+    labels = labels_of(60, classes=3)
+    of_classes = []
+    for label in range(3):
+        others = np.delete(logits, label, axis=1)
+        margins = logits[:, label] - np.logaddexp(others[:, 0], others[:, 1])
+        of_classes.append(function(labels == label, margins))
+    assert metric(logits, labels) == pytest.approx(np.mean(of_classes), rel=1e-13)
+
+
 def test_log_probabilities_of_logits_are_exact_however_sure_they_are():
     logits = np.array(
         [

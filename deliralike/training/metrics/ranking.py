@@ -42,8 +42,7 @@ class Ranking(ClassMetric):
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
-            with np.errstate(invalid="ignore"):  # inf - inf
-                scores = log_softmax(scores)
+            scores = _log_odds(scores)
         questions = np.array([1])
         if batch.classes > 2:
             questions = np.arange(batch.classes)
@@ -142,3 +141,22 @@ class AveragePrecision(Ranking):
 
     name = "average-precision"
     function = "average_precision_score"
+
+
+def _log_odds(logits: np.ndarray) -> np.ndarray:
+    """Return ``log(p / (1 - p))`` along axis 1, which does not saturate as `p` does.
+
+    NaN where a logit is NaN or plus infinity.
+    """
+    logits = np.where(logits == np.inf, np.nan, logits)
+    top = logits.argmax(axis=1, keepdims=True)
+    others = logits.copy()
+    np.put_along_axis(others, top, -np.inf, axis=1)
+    # inf - inf; and infinities of the top, which are written over
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_p = log_softmax(logits)
+        odds = log_p - np.log1p(-np.exp(log_p))
+        of_top = np.take_along_axis(logits, top, axis=1)
+        of_top = of_top - np.logaddexp.reduce(others, axis=1, keepdims=True)
+    np.put_along_axis(odds, top, of_top, axis=1)
+    return odds
