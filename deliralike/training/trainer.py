@@ -538,7 +538,7 @@ class Trainer:
             if not has_validation:
                 monitor.value(Epoch(0, 0))
             elif losses is not None:
-                metrics = evaluation.figure_names(self.metrics or {})
+                metrics = evaluation.metrics_by_name(self.metrics or {})
                 monitor.refuse_unknown(list(dict.fromkeys([*metrics, *losses])))
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:

@@ -275,19 +275,9 @@ def _record(line: str) -> Step | Epoch | None:
         values = {
             name: _number(value) for name, value in content.items() if name in known
         }
-        record: Step | Epoch = kind(**values)
-        for number in _numbers_of(record):
-            float(number)  # an error if it is none
+        return kind(**values)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return record
-
-
-def _numbers_of(record: Step | Epoch) -> list[float]:
-    if isinstance(record, Step):
-        losses = record.losses.values()
-        return [record.epoch, record.loss, record.seconds, record.samples, *losses]
-    return [record.epoch, record.steps, *record.held_out.values()]
 
 
 def read_last_start(folder: Path) -> dict[str, Any]:
