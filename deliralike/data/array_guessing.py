@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,11 +71,6 @@ def as_dataset(
         numbered = [*split(numbered[0], held_out, seed)]
     train, judge = numbered
     return Dataset(name, train, judge, names, task)
-
-
-def first_present(names: Iterable[str], among: Container[str]) -> str | None:
-    """Return the first name that is among others, or None."""
-    return next((name for name in names if name in among), None)
 
 
 def _are_parts(source: Any) -> bool:

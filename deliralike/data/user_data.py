@@ -22,7 +22,6 @@ from deliralike.data.array_guessing import (
     as_inputs,
     class_names,
     class_numbers,
-    first_present,
 )
 from deliralike.data.dataset import Dataset, Samples, random_split
 from deliralike.data.folders import (
@@ -243,12 +242,12 @@ def unlabelled_inputs(path: Path) -> np.ndarray:
         SettingError: It cannot be read, or has no array of a usual name.
     """
     with _opened(path, str(path)) as archive:
-        name = first_present(INPUTS, archive.files)
-        if name is None:
-            raise SettingError(
-                f"{str(path)!r} holds {archive.files}: wanted is an array called one of {INPUTS}"
-            )
-        return as_inputs(_read(str(path), archive, name))
+        for name in INPUTS:
+            if name in archive.files:
+                return as_inputs(_read(str(path), archive, name))
+        raise SettingError(
+            f"{str(path)!r} holds {archive.files}: wanted is an array called one of {INPUTS}"
+        )
 
 
 @contextmanager
