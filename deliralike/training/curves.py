@@ -192,10 +192,19 @@ def _style(index: int, runs: Runs) -> dict[str, Any]:
 
 
 def _set_log_scale(axis: Any, values: np.ndarray) -> None:
-    """Make the scale logarithmic if all finite values are positive."""
+    """Make the scale logarithmic if all finite values are positive, with ticks such as 0.2."""
     finite = values[np.isfinite(values)]
-    if len(finite) and finite.min() > 0:
-        axis.set_yscale("log")
+    if len(finite) == 0 or finite.min() <= 0:
+        return
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter("{x:g}")
+    decades = np.log10(finite.max() / finite.min())
+    axis.yaxis.set_minor_formatter("{x:g}" if decades < 1 else _halves)
+
+
+def _halves(value: float, _: int) -> str:
+    """Return the label of a tick between decades: those of 2 and 5 have one."""
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""
 
 
 # Contents of histories ----------------------------------------------------------------------------

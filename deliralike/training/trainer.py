@@ -24,6 +24,7 @@ from deliralike.errors import (
     SettingError,
     UnknownName,
     refuse_unknown,
+    refuse_unknown_word,
     whole_number,
 )
 from deliralike.network import steps
@@ -161,10 +162,8 @@ class Trainer:
             "compile": compile,
         }
         refuse_other_types("Trainer", Trainer, checked)
-        refuse_unknown(
-            buffers, BUFFERS, f"buffers={buffers!r} is unknown", SettingError
-        )
-        refuse_unknown(rng, RANDOM, f"rng={rng!r} is unknown", SettingError)
+        refuse_unknown_word("buffers", buffers, BUFFERS)
+        refuse_unknown_word("rng", rng, RANDOM)
         self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
         if layer_decay is not None or groups is not None:
