@@ -222,11 +222,7 @@ class PadTo(TypedSettings):
     def __call__(self, sample: Any) -> Any:
         """Return the padded sample."""
         shape = spatial_shape(sample)
-        size = per_axis(self.size, len(shape), "size")
-        widths = []
-        for length, least in zip(shape, size, strict=True):
-            missing = max(least - length, 0)
-            widths.append((missing // 2, missing - missing // 2))
+        widths = margins(shape, per_axis(self.size, len(shape), "size"))
 
         def padded(array: np.ndarray) -> np.ndarray:
             value = self.value if array.dtype.kind == "f" else 0
@@ -361,6 +357,20 @@ class Noise(TypedSettings):
 
     def _bounds(self) -> np.ndarray:
         return np.broadcast_to(self.std, 2)
+
+
+def margins(shape: Shape, least: Shape) -> list[tuple[int, int]]:
+    """Return the elements that a shape lacks on both sides to have at least another one.
+
+    Example:
+        >>> margins((5, 9), (8, 4))
+        [(1, 2), (0, 0)]
+    """
+    widths = []
+    for length, wanted in zip(shape, least, strict=True):
+        missing = max(wanted - length, 0)
+        widths.append((missing // 2, missing - missing // 2))
+    return widths
 
 
 def _pad(

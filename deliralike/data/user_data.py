@@ -35,8 +35,8 @@ from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import (
     SettingError,
     listed,
-    refuse_unknown,
     refuse_unknown_settings,
+    refuse_unknown_word,
 )
 from deliralike.setting_types import refuse_other_types
 from deliralike.weights.inflate import refuse_expansion
@@ -190,7 +190,7 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
         SettingError: It could mean two things; or it is no folder for the task.
     """
     if task is not None:
-        refuse_unknown(task, _TASKS, f"task={task!r} is unknown", SettingError)
+        refuse_unknown_word("task", task, _TASKS)
     if masked is None:
         if task == "segmentation":
             raise SettingError(
