@@ -122,7 +122,6 @@ def summary(figures: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     intervals = {}
     for name in figures[0]:
         values = [each[name] for each in figures if name in each]
-        are_numbers = not any(map(np.ndim, values))
-        if len(values) == len(figures) and are_numbers:
+        if len(values) == len(figures):
             intervals[name] = Interval.of(values)
     return intervals
