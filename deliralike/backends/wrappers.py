@@ -70,12 +70,8 @@ def _holds_wrappers_only(network: Any, kinds: tuple[type, ...]) -> bool:
     paths += network.parallelism.replicated_blocks()
     if not paths:
         return False
+    prefixes = tuple(f"{path}." if path else "" for path in paths)
     for name, slot in network.neutral_slots().items():
-        if slot.trainable and not _is_within(name, paths):
+        if slot.trainable and not name.startswith(prefixes):
             return False
     return True
-
-
-def _is_within(name: str, paths: list[str]) -> bool:
-    """Return whether a parameter belongs to a block at one of these paths."""
-    return any(not path or name.startswith(f"{path}.") for path in paths)

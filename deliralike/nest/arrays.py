@@ -213,10 +213,6 @@ class Arrays(ABC):
             total + product for total, product in zip(totals, products, strict=True)
         ]
 
-    def scaled(self, totals: Sequence[Any], factor: float) -> list[Any]:
-        """Return sums of gradients times a factor, in the storage of the sums where it can."""
-        return self.weighted(totals, factor)
-
     def blended(
         self, averages: Sequence[Any], values: Sequence[Any], weight: float
     ) -> list[Any]:

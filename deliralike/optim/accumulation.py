@@ -81,7 +81,7 @@ class AccumulationWindow:
             return
         for gradients in self.of_replicas:
             sums = present(gradients)
-            products = backend.scaled(list(sums.values()), factor)
+            products = backend.weighted(list(sums.values()), factor)
             gradients.update(zip(sums, products, strict=True))
 
 

@@ -162,11 +162,6 @@ class ChainerBackend(Backend):
             total += value * weight  # an array, in place
         return list(totals)
 
-    def scaled(self, totals: Sequence[Any], factor: float) -> list[Any]:
-        for total in totals:
-            total *= factor
-        return list(totals)
-
     replicate = staticmethod(DataParallelChainerNetwork.of)
     loader_of = staticmethod(iterators.loader_of)
 

@@ -399,10 +399,8 @@ class ChainerFunctions(Functions):
             draw = stream.next_draw(path, "chainer")
             numbers = random.numbers(stream, path, tuple(shape), kind, p, draw)
             numbers = xp.asarray(numbers)
-        elif kind == "normal":
-            numbers = rng.normal(shape, xp)
         else:
-            numbers = rng.uniform(shape, xp)
+            numbers = rng.numbers(kind, shape, xp)
             numbers = numbers >= p if kind == "keep" else numbers
         return chainer.as_variable(numbers.astype(like.dtype))
 

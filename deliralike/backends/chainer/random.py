@@ -33,16 +33,8 @@ class Draws:
         self.key = key
         self.generator: Any = None
 
-    def uniform(self, shape: Sequence[int], xp: Any) -> Any:
-        """Return random numbers between 0 and 1."""
-        generator = self._started(xp)
-        return generator.random(tuple(shape)) if xp is np else generator.rand(*shape)
-
-    def normal(self, shape: Sequence[int], xp: Any) -> Any:
-        """Return random numbers of mean 0 and variance 1."""
-        return self._started(xp).standard_normal(tuple(shape))
-
-    def _started(self, xp: Any) -> Any:
+    def started(self, xp: Any) -> Any:
+        """Return the generator of numbers of NumPy or CuPy."""
         if self.generator is None:
             self.generator = _generator(self.key, xp)
         return self.generator
@@ -65,21 +57,18 @@ def drawing(draws: Draws) -> AbstractContextManager[Any]:
     return context_value(_current, draws)
 
 
-def uniform(shape: Sequence[int], xp: Any) -> Any:
-    """Return random numbers between 0 and 1.
+def numbers(kind: str, shape: Sequence[int], xp: Any) -> Any:
+    """Return random numbers of mean 0 and variance 1 (``"normal"``), else between 0 and 1.
 
     They come from the running replica's generator, else from the global generator of `xp`.
     """
     draws = _current.get()
-    return xp.random.rand(*shape) if draws is None else draws.uniform(shape, xp)
-
-
-def normal(shape: Sequence[int], xp: Any) -> Any:
-    """Return random numbers of mean 0 and variance 1, from where `uniform` draws."""
-    draws = _current.get()
-    if draws is None:
-        return xp.random.standard_normal(tuple(shape))
-    return draws.normal(shape, xp)
+    source = xp.random if draws is None else draws.started(xp)
+    if kind == "normal":
+        return source.standard_normal(tuple(shape))
+    if isinstance(source, np.random.Generator):
+        return source.random(tuple(shape))
+    return source.rand(*shape)
 
 
 def state(device: str) -> dict[str, Any]:

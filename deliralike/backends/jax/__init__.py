@@ -250,9 +250,6 @@ class JaxBackend(Backend):
             return mixed_precision.weighted(list(values), weight)
         return mixed_precision.added(list(totals), list(values), weight)
 
-    def scaled(self, totals: Sequence[jax.Array], factor: float) -> list[jax.Array]:
-        return mixed_precision.scaled(list(totals), factor) if totals else []
-
     def copied(self, array: jax.Array) -> jax.Array:
         return array
 

@@ -268,6 +268,11 @@ def move(value: jax.Array, device: Any) -> jax.Array:
     return jax.device_put(value, device)
 
 
+def local_shard(value: jax.Array) -> jax.Array:
+    """Return the part of an array on the first of this process's devices that have one."""
+    return value.addressable_shards[0].data
+
+
 def move_all(values: Sequence[Any], device: Any) -> list[Any]:
     """Return values as arrays on a device; those that are elsewhere are copied there together.
 

@@ -206,12 +206,10 @@ def _batched(
     count = next(
         x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None
     )
-    items = []
-    for x, axis in zip(values, axes, strict=True):
-        if axis is None:
-            items.append(jnp.broadcast_to(x, (count, *x.shape)))
-        else:
-            items.append(jnp.moveaxis(x, axis, 0))
+    items = [
+        batching.bdim_at_front(x, axis, count)
+        for x, axis in zip(values, axes, strict=True)
+    ]
     return lax.map(lambda pair: primitive.bind(*pair, windows=windows), items), 0
 
 

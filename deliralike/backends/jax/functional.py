@@ -35,7 +35,6 @@ from deliralike.nn import checks
 from deliralike.nn.arguments import in_float32
 from deliralike.nn.functional import Functions
 from deliralike.nn.geometry import (
-    Pads,
     conv_size,
     conv_transposed_sizes,
     first_inside,
@@ -239,7 +238,8 @@ class JaxFunctions(Functions):
 
     def pad_constant(self, x, pads, value=0.0):
         x = _array(x)
-        return lax.pad(x, np.asarray(value, x.dtype), _without_interior(pads))
+        edges = [(before, after, 0) for before, after in pads]
+        return lax.pad(x, np.asarray(value, x.dtype), edges)
 
     def flip_along(self, x, dim):
         return jnp.flip(value_of(x), dim)
@@ -318,7 +318,7 @@ class JaxFunctions(Functions):
             lax.add,
             (1, 1, *kernel),
             (1, 1, *stride),
-            _spatial(pads),
+            ((0, 0), (0, 0), *pads),
         )
 
     # Control and chance
@@ -370,15 +370,6 @@ def _axes(dim: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
     if dim is None or isinstance(dim, int | np.integer):
         return dim
     return tuple(dim)
-
-
-def _spatial(pads: Pads) -> Pads:
-    return ((0, 0), (0, 0), *pads)
-
-
-def _without_interior(pads: Pads) -> list[tuple[int, int, int]]:
-    """The padding of each axis as ``lax.pad`` wants it."""
-    return [(before, after, 0) for before, after in pads]
 
 
 def _without_wraparound(index: Any, size: int) -> jax.Array:

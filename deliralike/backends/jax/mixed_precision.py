@@ -41,12 +41,10 @@ def all_finite(values: Sequence[jax.Array]) -> jax.Array:
     return jnp.all(jnp.array(are_finite))
 
 
-def _weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
+@jax.jit
+def weighted(values: list[jax.Array], weight: float) -> list[jax.Array]:
+    """Return each array times a weight."""
     return [value * weight for value in values]
-
-
-weighted = jax.jit(_weighted)
-scaled = jax.jit(_weighted, donate_argnums=0)  # in the storage of the arrays
 
 
 def _added(

@@ -33,7 +33,7 @@ from deliralike.backends.jax.compiled.program import (
     unpack,
 )
 from deliralike.backends.jax.compiled.surroundings import Surroundings
-from deliralike.backends.jax.update_rules import NeutralRule, UpdateRule
+from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.nest.arrays import converted, plain, refuse_foreign
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.optimizer import AbstractOptimizer
@@ -54,7 +54,10 @@ class JaxOptimizer(AbstractOptimizer):
     """
 
     def __init__(
-        self, network: AbstractNetwork, rule: UpdateRule, pattern: str | None = None
+        self,
+        network: AbstractNetwork,
+        rule: NeutralRule | NativeRule,
+        pattern: str | None = None,
     ) -> None:
         """Follow a rule; the state is made at the first update."""
         super().__init__(network, pattern)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import Any
 
 import jax
@@ -16,56 +15,12 @@ from deliralike.backends.jax.compiled.program import ModuleVariables, Named
 from deliralike.backends.jax.network import JaxSlot, Layout
 from deliralike.backends.jax.variables import array_of
 from deliralike.errors import CapabilityError, StateError
-from deliralike.network.state import Slot
 from deliralike.optim.groups import Groups
 from deliralike.optim.optimizer import no_closure
 from deliralike.optim.rules import Rule
 
 
-class UpdateRule(ABC):
-    """The update of parameters by gradients, with the state that this takes."""
-
-    lr: float
-
-    def assign(self, slots: Mapping[str, Slot]) -> None:
-        """Assign the optimizer's parameters to rules, before the first update."""
-
-    @abstractmethod
-    def state_for(self, variables: ModuleVariables) -> Any:
-        """The state that one update of these parameters needs, made where there is none."""
-
-    @abstractmethod
-    def keep(self, state: Any, updated: list[str]) -> None:
-        """Store the state after an update of the parameters named."""
-
-    @abstractmethod
-    def numbers(self, variables: ModuleVariables) -> tuple[Any, Any]:
-        """Numbers that one update is compiled for, and numbers that are passed to it."""
-
-    @abstractmethod
-    def update(
-        self,
-        constants: Any,
-        parameters: Named,
-        frozen: Named,
-        gradients: Named,
-        state: Any,
-        numbers: Any,
-    ) -> tuple:
-        """New parameters (None for those without a gradient) and state; traced."""
-
-    @abstractmethod
-    def neutral_state(self, variables: ModuleVariables) -> dict[str, np.ndarray]:
-        """The state by name."""
-
-    @abstractmethod
-    def load_neutral_state(
-        self, state: dict[str, np.ndarray], variables: ModuleVariables, steps: int
-    ) -> None:
-        """Load the state by name."""
-
-
-class NeutralRule(UpdateRule):
+class NeutralRule:
     """A neutral update rule on JAX.
 
     Each parameter counts its own updates; bias corrections follow its own count.
@@ -83,6 +38,7 @@ class NeutralRule(UpdateRule):
         self._latest: tuple = (None, None, None, None)
 
     def assign(self, slots):
+        """Assign the optimizer's parameters to rules, before the first update."""
         self.places = self.groups.indices(slots)
 
     def rule_of(self, name: str) -> Rule:
@@ -105,11 +61,13 @@ class NeutralRule(UpdateRule):
         return self.updates - self.missed.get(name, self.updates)
 
     def state_for(self, variables):
+        """Return the state that one update of these parameters needs, made where there is none."""
         for name in variables.parameters.keys() - self.slots.keys():
             self.slots[name] = _empty_state(self.rule_of(name), variables.slots[name])
         return {name: self.slots[name] for name in variables.parameters}
 
     def keep(self, state, updated):
+        """Store the state after an update of the parameters named."""
         self.slots |= state
         for name in self.slots.keys() - self.missed.keys():
             self.missed[name] = self.updates
@@ -150,11 +108,14 @@ class NeutralRule(UpdateRule):
         distinct = sorted(set(pairs))
         assignment = []
         for name, pair in zip(variables.parameters, pairs, strict=True):
-            layout = self._layout(name, variables.slots[name])
+            slot = variables.slots[name]
+            # the layout that it leaves for its update and its state
+            layout = Layout() if self.rule_of(name).any_layout else slot.layout
             assignment.append((name, self.places[name], distinct.index(pair), layout))
         return (self._kinds, tuple(assignment)), distinct
 
     def update(self, constants, parameters, frozen, gradients, state, numbers):
+        """Return new parameters (None for those without a gradient) and state; traced."""
         kinds, assignment = constants
         new_parameters: Named = {}
         new_state: Named = {}
@@ -169,11 +130,8 @@ class NeutralRule(UpdateRule):
                 new_parameters[name] = layout.to_native(p, jnp)
         return new_parameters, new_state
 
-    def _layout(self, name: str, slot: JaxSlot) -> Layout:
-        """The layout that a parameter leaves for its update and its state."""
-        return Layout() if self.rule_of(name).any_layout else slot.layout
-
     def neutral_state(self, variables):
+        """Return the state by name."""
         state = {}
         for name, slot in variables.owned.items():
             if self.count(name):
@@ -187,6 +145,7 @@ class NeutralRule(UpdateRule):
         return state
 
     def load_neutral_state(self, state, variables, steps):
+        """Load the state by name."""
         self.slots, counts = {}, {}
         for name, slot in variables.owned.items():
             rule = self.rule_of(name)
@@ -217,8 +176,8 @@ def _empty_state(rule: Rule, slot: JaxSlot) -> Named:
     return state
 
 
-class NativeRule(UpdateRule):
-    """Any optimizer of optax as an update rule.
+class NativeRule:
+    """Any optimizer of optax as an update rule, with the methods of `NeutralRule`.
 
     Parameters without a gradient keep their values and their parts of the state.
     """
@@ -247,6 +206,9 @@ class NativeRule(UpdateRule):
                 "optax.inject_hyperparams(...)(learning_rate=...)"
             )
         return hyperparameters
+
+    def assign(self, slots):
+        """Do nothing: optax has one rule for all parameters."""
 
     def state_for(self, variables):
         if self.state is None:

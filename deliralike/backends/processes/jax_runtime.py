@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
@@ -31,7 +30,7 @@ class JaxRuntime(Engine):
 
     def command(self, launch: Launch) -> list[str]:
         """See `Engine.command`."""
-        if importlib.util.find_spec("jax") is None:
+        if not self.is_installed():
             raise ProcessError(
                 "the engine jax needs JAX, which is not installed: pip install 'deliralike[jax]'"
             )

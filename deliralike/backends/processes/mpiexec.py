@@ -38,7 +38,7 @@ class MPIEngine(Engine):
         mpiexec = (
             str(beside_python) if beside_python.exists() else shutil.which("mpiexec")
         )
-        if mpiexec is None or importlib.util.find_spec("mpi4py") is None:
+        if mpiexec is None or not self.is_installed():
             raise ProcessError(
                 f"the engine {self.name} needs mpiexec and mpi4py: pip install 'deliralike[mpi]'"
             )
@@ -69,7 +69,8 @@ class MPIEngine(Engine):
 
     def has_started_this_process(self) -> bool:
         """See `Engine.has_started_this_process`."""
-        return _is_of_mpiexec() or ("PMIX_RANK" in os.environ and in_slurm_step())
+        is_of_mpiexec = any(number(name) > 1 for name in _SIZES)
+        return is_of_mpiexec or ("PMIX_RANK" in os.environ and in_slurm_step())
 
     def join(self, timeout: float) -> ProcessGroup:
         """See `Engine.join`."""
@@ -101,10 +102,6 @@ def _wait_for_mpi_to_start(timeout: float) -> Any:
         return importlib.import_module("deliralike.parallel.processes.mpi")
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _is_of_mpiexec() -> bool:
-    return any(number(name) > 1 for name in _SIZES)
 
 
 MPI, CHAINERMN = MPIEngine(), ChainerMNEngine()

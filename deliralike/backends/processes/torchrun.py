@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -34,7 +33,7 @@ class TorchDistributed(Engine):
 
     def command(self, launch: Launch) -> list[str]:
         """See `Engine.command`."""
-        if importlib.util.find_spec("torch") is None:
+        if not self.is_installed():
             raise ProcessError(
                 "torchrun comes with PyTorch, which is not installed: pip install "
                 "'deliralike[torch]', or choose the engine mpi"

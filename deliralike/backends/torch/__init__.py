@@ -6,10 +6,10 @@ import importlib
 import inspect
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -161,18 +161,17 @@ class TorchBackend(Backend):
         parallelism: Any = network.parallelism
         slots = network.neutral_slots().items()
         parameters = {name: slot.native for name, slot in slots if slot.trainable}
-        copies = {name: [parameter] for name, parameter in parameters.items()}
-        for leaves in parallelism.replica_leaves(parameters):
-            for name, leaf in leaves.items():
-                copies[name].append(leaf)
+        by_replica = [parameters, *parallelism.replica_leaves(parameters)]
         leaves = [leaf for leaf in nest.leaves(inputs) if _takes_gradient(leaf)]
-        wanted = [*chain.from_iterable(copies.values()), *leaves]
+        wanted = [*chain.from_iterable(map(dict.values, by_replica)), *leaves]
         # consumed in the order of `wanted`
         gradients = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
-        by_parameter = {}
-        for name, tensors in copies.items():
-            total = self._sum(islice(gradients, len(tensors)), network.device_name)
-            by_parameter[name] = _numpy_or_none(total)
+        totals: dict[str, Any] = dict.fromkeys(parameters)
+        for names in by_replica:
+            for name, gradient in zip(names, gradients, strict=False):
+                if gradient is not None:
+                    totals[name] = self.add(totals[name], gradient, network.device_name)
+        by_parameter = {name: _numpy_or_none(total) for name, total in totals.items()}
         by_input = nest.map(
             lambda leaf: (
                 _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None
@@ -226,15 +225,6 @@ class TorchBackend(Backend):
             unstable.add(totals, values, weight)
         return list(totals)
 
-    def scaled(
-        self, totals: Sequence[torch.Tensor], factor: float
-    ) -> list[torch.Tensor]:
-        if not totals or any(total.is_sparse for total in totals):
-            return self.weighted(totals, factor)
-        with torch.no_grad():
-            unstable.multiply(totals, factor)
-        return list(totals)
-
     def copied(self, array: torch.Tensor) -> torch.Tensor:
         return array.detach().clone()
 
@@ -266,15 +256,6 @@ class TorchBackend(Backend):
         while value.dim():
             value = value.max(-1).values
         return value
-
-    def _sum(
-        self, gradients: Iterable[torch.Tensor | None], device: str
-    ) -> torch.Tensor | None:
-        total: torch.Tensor | None = None
-        for gradient in gradients:
-            if gradient is not None:
-                total = self.add(total, gradient, device)
-        return total
 
     replicate = staticmethod(DataParallelTorchNetwork.of)
 

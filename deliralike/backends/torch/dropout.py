@@ -12,6 +12,7 @@ import torch
 
 from deliralike.backends.replaced_functions import wrapped_by_name
 from deliralike.backends.torch import unstable
+from deliralike.nn.layers.dropout import AlphaDropout
 
 _Factors = Callable[..., np.ndarray]
 
@@ -106,9 +107,7 @@ class _Dropping:
         if p == 1.0:
             return input * 0.0
         keep_mask = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
-        scale = ((1.0 - p) * (1.0 + p * _SELU_LOW**2)) ** -0.5
-        dropped = input * keep_mask + _SELU_LOW * (1.0 - keep_mask)
-        return dropped * scale - scale * _SELU_LOW * p
+        return _alpha_dropped(None, input, keep_mask, p)
 
     def attention(
         self,
@@ -189,7 +188,7 @@ class _Dropping:
         return self.fill(numbers, "uniform").mul_(high - low).add_(low)
 
 
-_SELU_LOW = -1.7580993408473766  # what SELU goes to on the left
+_alpha_dropped: Any = AlphaDropout.dropped  # which looks at no layer
 
 
 def _mask_shape(x: torch.Tensor, by_channel: bool) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deliralike.backends.torch.file_formats.archives import Archive, opened
+from deliralike.backends.torch.file_formats.archives import Pickles, Zip, opened
 from deliralike.backends.torch.file_formats.pickles import TYPES, Other, Storage, Tensor
 from deliralike.errors import WeightFileError, reason
 from deliralike.weights import refuse_expansion
@@ -173,7 +173,9 @@ def _kind(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def _arrays(archive: Archive, states: _States) -> dict[str, dict[str, np.ndarray]]:
+def _arrays(
+    archive: Zip | Pickles, states: _States
+) -> dict[str, dict[str, np.ndarray]]:
     """Read the tensors as arrays; each storage is read once, and released before the next."""
     by_storage: dict[Storage, list[tuple[str, str, Tensor]]] = {}
     # filled with None first, for the order of names

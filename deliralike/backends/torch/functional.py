@@ -403,12 +403,6 @@ class TorchFunctions(Functions):
     def leaky_relu(self, x, negative_slope=0.01, inplace=False):
         return F.leaky_relu(x, negative_slope)
 
-    def prelu(self, x, weight):
-        return F.prelu(x, weight)
-
-    def elu(self, x, alpha=1.0, inplace=False):
-        return F.elu(x, alpha)
-
     def silu(self, x, inplace=False):
         return F.silu(x)
 
@@ -416,13 +410,6 @@ class TorchFunctions(Functions):
         if approximate not in ("none", "tanh"):
             return super().gelu(x, approximate)  # raises the error
         return F.gelu(x, approximate=approximate)
-
-    def hardsigmoid(self, x, inplace=False):
-        if (
-            x.dtype == torch.float64
-        ):  # PyTorch 2.13 rounds the slope of 1/6 to float32 there
-            return super().hardsigmoid(x)
-        return F.hardsigmoid(x)
 
     def hardswish(self, x, inplace=False):
         return F.hardswish(x)

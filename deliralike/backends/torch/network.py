@@ -189,17 +189,15 @@ class AbstractTorchNetwork(AbstractNetwork, torch.nn.Module):
         if first is None:
             return self.dtype_built
         if first.dtype.itemsize < 4:
-            wide = first_tensor(self, _is_wide)
+            wide = first_tensor(
+                self, lambda each: _has_fractions(each) and each.dtype.itemsize >= 4
+            )
             first = first if wide is None else wide
         return arrays.dtype_name(first.dtype.to_real())
 
 
 def _has_fractions(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _is_wide(tensor: torch.Tensor) -> bool:
-    return _has_fractions(tensor) and tensor.dtype.itemsize >= 4
 
 
 def module_slots(module: torch.nn.Module) -> dict[str, Slot]:

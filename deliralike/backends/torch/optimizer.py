@@ -81,14 +81,11 @@ class TorchOptimizer(BackwardOptimizer):
             if parameters[name].grad is not gradient:
                 parameters[name].grad = gradient
             if gradient is not None and gradient.is_sparse:
-                self._leave_fused_kernels()
+                # fused kernels take none: step parameter by parameter from now on
+                for group in self.native.param_groups:
+                    if group.get("fused"):
+                        group["fused"] = False
         self.native.step()
-
-    def _leave_fused_kernels(self) -> None:
-        """Step parameter by parameter from now on: fused kernels take no sparse gradients."""
-        for group in self.native.param_groups:
-            if group.get("fused"):
-                group["fused"] = False
 
     def settings(self):
         """Return the name of the native class, and the settings of each parameter group."""

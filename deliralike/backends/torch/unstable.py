@@ -112,11 +112,6 @@ def multiplied(values: Sequence[torch.Tensor], factor: float) -> list[torch.Tens
     return list(torch._foreach_mul(list(values), factor))
 
 
-def multiply(values: Sequence[torch.Tensor], factor: float) -> None:
-    """Multiply each tensor by a number, in place."""
-    torch._foreach_mul_(list(values), factor)
-
-
 def add(
     totals: Sequence[torch.Tensor], values: Sequence[torch.Tensor], factor: float
 ) -> None:

@@ -146,7 +146,7 @@ def sums_of_gradients(backend: Backend) -> None:
             lambda x, y: backend.weighted([y], 0.5, [x])[0],
             _X + 0.5 * _Y,
         ),
-        ("scaled([x], 0.25)", lambda x, y: backend.scaled([x], 0.25)[0], 0.25 * _X),
+        ("weighted([x], 0.25)", lambda x, y: backend.weighted([x], 0.25)[0], 0.25 * _X),
         (
             "blended",
             lambda x, y: backend.blended([x], [y], 0.1)[0],

@@ -101,34 +101,18 @@ def aux_and_gradient(
     traced, shapes = jax.make_jaxpr(of_leaves, return_shape=True)(*leaves)
     run = jaxpr_as_fun(traced)
 
-    def value_and_aux(flat: list[Any]) -> tuple[Any, list[Any]]:
-        loss, *aux = run(*flat)
-        return loss, aux
-
     used = _used_leaves(lambda flat: run(*flat)[0], leaves)
-    aux, gradients = _gradients_of(value_and_aux, leaves, used)
-    _, aux_shapes = shapes
-    aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
-    return aux, jax.tree.unflatten(tree, gradients)
-
-
-def _gradients_of(
-    value_and_aux: Callable[[list[Any]], tuple[Any, list[Any]]],
-    leaves: list[Any],
-    used: list[int],
-) -> tuple[list[Any], list[Any]]:
-    """Return the auxiliary output, and the gradients of used leaves; None for all others."""
 
     def of_used(used_leaves: list[Any]) -> tuple[Any, list[Any]]:
-        return value_and_aux(_replace(leaves, used, used_leaves))
+        loss, *aux = run(*_replace(leaves, used, used_leaves))
+        return loss, aux
 
-    gradients: list[Any] = []
-    if used:
-        used_leaves = [leaves[place] for place in used]
-        gradients, aux = jax.grad(of_used, has_aux=True)(used_leaves)
-    else:
-        _, aux = of_used([])
-    return aux, _replace([None] * len(leaves), used, gradients)
+    used_leaves = [leaves[place] for place in used]
+    gradients, aux = jax.grad(of_used, has_aux=True)(used_leaves)
+    _, aux_shapes = shapes
+    aux = jax.tree.unflatten(jax.tree.structure(aux_shapes), aux)
+    everything = _replace([None] * len(leaves), used, gradients)
+    return aux, jax.tree.unflatten(tree, everything)
 
 
 def _used_leaves(function: Callable[[list[Any]], Any], leaves: list[Any]) -> list[int]:

@@ -141,9 +141,7 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
         own = split_batch(arguments, devices, dim, spec, self.backend, root=root)
         leaves, structure = nest.flatten(own.nests[0])
         dims = self._dims(leaves, own.counts)
-        size = 0
-        if not self._process_state.empty_share:
-            size = _sample_count(leaves, dims)
+        size = 0 if self._process_state.empty_share else own.sizes[0]
         sizes, descriptions = self._agree(size, [*map(describe, leaves, dims)])
         rows = Rows(self.process_mesh, sizes, dims)
         joined = rows.join(leaves, sizes[self.processes.rank], descriptions)
@@ -201,13 +199,6 @@ class SpmdJaxNetwork(DistributedJaxNetwork):
                     "buffers='root') wants neither"
                 )
         return tuple(samples for samples, _ in everyone), wanted
-
-
-def _sample_count(leaves: Sequence[Any], dims: Sequence[int | None]) -> int:
-    for leaf, dim in zip(leaves, dims, strict=True):
-        if dim is not None:
-            return leaf.shape[dim]
-    return 0
 
 
 class SpmdJaxOptimizer(JaxOptimizer):

@@ -45,7 +45,7 @@ class WholeBatch:
 
         def run(*arguments: Any) -> Any:
             results = program(*jax.device_put(arguments, everywhere))
-            return jax.tree.map(_on_first_device, results)
+            return jax.tree.map(arrays.local_shard, results)
 
         return run
 
@@ -72,7 +72,3 @@ class OnWholeBatch:
         """Return the function's result; `network` is the copy in a program."""
         vars(network)["_inside"] = network.whole_batch
         return self.function(network, *batch)
-
-
-def _on_first_device(value: jax.Array) -> jax.Array:
-    return value.addressable_shards[0].data

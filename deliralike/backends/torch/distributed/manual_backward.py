@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,7 +71,8 @@ class ManualBackward:
         self._versions = {
             name: _version(parameter.grad) for name, parameter in parameters
         }
-        unstable.call_after_backward(self._end)
+        end = network.parallelism.end_manual_backward
+        unstable.call_after_backward(partial(end, self))
 
     def new_gradients(self) -> dict[str, torch.Tensor | None]:
         """Return the gradients of trainable parameters, or nothing where none has changed.
@@ -89,9 +91,6 @@ class ManualBackward:
     def had_none(self, name: str) -> bool:
         """Return whether a parameter had no gradient before the pass."""
         return self._versions[name] == _version(None)
-
-    def _end(self) -> None:
-        self.network.parallelism.end_manual_backward(self)
 
 
 def put_gradients(network: ReplicatedNetwork, gradients: dict[str, Any]) -> None:

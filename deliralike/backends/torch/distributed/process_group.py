@@ -99,9 +99,8 @@ class TorchProcessGroup(ProcessGroup):
         self.run(lambda: dist.broadcast(message, self.ranks[source], group=self.group))
         return message.numpy()
 
-    def all_reduce_flat_at_once(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
-        """By `begin_all_reduce_flat`: gloo's threads go on beside this one."""
-        return self.begin_all_reduce_flat(flat)
+    # gloo's threads go on beside this one
+    all_reduce_flat_at_once = begin_all_reduce_flat
 
     def begin_all_reduce_bfloat16(self, flat: np.ndarray) -> Callable[[], np.ndarray]:
         """By an all-reduce of bfloat16."""
@@ -138,7 +137,10 @@ class TorchProcessGroup(ProcessGroup):
 
     def failed(self, why: str) -> None:
         """Leave a note; the others find it when they lose their connection to this process."""
-        self._note(why)
+        try:
+            _store().set(_FAILURE, why)
+        except Exception as error:  # noqa: BLE001
+            say_error(f"{self}: the others cannot be told: {error}")
 
     def finished(self) -> None:
         """Leave a note; the process that has the store waits a little for the others' notes."""
@@ -205,12 +207,6 @@ class TorchProcessGroup(ProcessGroup):
             raise
 
     # Notes of failed and of waiting processes, in the store by which the processes have connected
-
-    def _note(self, why: str) -> None:
-        try:
-            _store().set(_FAILURE, why)
-        except Exception as error:  # noqa: BLE001
-            say_error(f"{self}: the others cannot be told: {error}")
 
     def _cause(self, error: str) -> ProcessError:
         """Return an error from another process's note, or one that names the missing processes."""

@@ -415,15 +415,11 @@ class _Gathering(AllGather):
         self.state: Any = network._process_state
         self.number = number
 
-    def __call__(
-        self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False
-    ) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.state.order.append(self.number)
         self.state.processes.collectives["all_gather"] += 1
         return self.state.processes.run(
-            lambda: super(_Gathering, self).__call__(
-                output_tensor, input_tensor, group, async_op
-            )
+            lambda: super(_Gathering, self).__call__(*args, **kwargs)
         )
 
 

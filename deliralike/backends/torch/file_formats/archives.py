@@ -1,11 +1,13 @@
 """Find the bytes of storages in a file of PyTorch's: a zip of records, or the older pickles."""
 
+from __future__ import annotations
+
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from deliralike.backends.torch.file_formats.pickles import PickleReader, Storage
 from deliralike.weights import refuse_hostile_archive
@@ -17,28 +19,8 @@ _SHORT_PICKLE = (
 _ORDERS = {b"little": "<", b"big": ">"}
 
 
-class Archive(Protocol):
-    """An open file.
-
-    Attributes:
-        value: The contents as descriptions; see `PickleReader`.
-        order: The byte order of numbers: ``"<"`` or ``">"``.
-    """
-
-    value: Any
-    order: str
-
-    def read(self, storage: Storage) -> bytes:
-        """Return the bytes of a storage, as many as it claims; the claim is checked first.
-
-        Raises:
-            ValueError, LookupError: The storage is missing, or has another size.
-        """
-        ...
-
-
 @contextmanager
-def opened(path: Path) -> Iterator[Archive]:
+def opened(path: Path) -> Iterator[Zip | Pickles]:
     """Open a file of either kind.
 
     Raises:
@@ -48,14 +30,19 @@ def opened(path: Path) -> Iterator[Archive]:
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             refuse_hostile_archive(path, archive)
-            yield _Zip(archive, path.stat().st_size)
+            yield Zip(archive, path.stat().st_size)
     else:
         with path.open("rb") as file:
-            yield _Pickles(file, path.stat().st_size)
+            yield Pickles(file, path.stat().st_size)
 
 
-class _Zip:
-    """A zip, whose records have a length and a checksum."""
+class Zip:
+    """A zip, whose records have a length and a checksum.
+
+    Attributes:
+        value: The contents as descriptions; see `PickleReader`.
+        order: The byte order of numbers: ``"<"`` or ``">"``.
+    """
 
     def __init__(self, archive: zipfile.ZipFile, size: int):
         self._archive = archive
@@ -67,6 +54,11 @@ class _Zip:
         self.value = PickleReader(BytesIO(pickle), len(pickle)).value
 
     def read(self, storage: Storage) -> bytes:
+        """Return the bytes of a storage, as many as it claims; the claim is checked first.
+
+        Raises:
+            ValueError, LookupError: The storage is missing, or has another size.
+        """
         info = self._info(f"data/{storage.key}")
         per_element = storage.nbytes // max(storage.elements, 1)
         surplus = (
@@ -101,8 +93,11 @@ class _Zip:
         return content
 
 
-class _Pickles:
-    """The format before PyTorch 1.6: pickles, then storages, each after its number of elements."""
+class Pickles:
+    """The format before PyTorch 1.6: pickles, then storages, each after its number of elements.
+
+    It has the attributes of `Zip`.
+    """
 
     order = "<"
 
@@ -120,6 +115,7 @@ class _Pickles:
         self._places = self._find(contents.storages, keys)
 
     def read(self, storage: Storage) -> bytes:
+        """Return the bytes of a storage, whose size is checked already."""
         self._file.seek(self._places[storage.key])
         return self._file.read(storage.nbytes)
 

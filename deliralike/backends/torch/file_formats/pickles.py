@@ -215,11 +215,11 @@ class PickleReader(_Unpickler):
         has_types = isinstance(kind, Named) and isinstance(key, str | int)
         if tag != "storage" or not has_types or any(view):
             raise ValueError("its pickle refers to something that is no plain storage")
-        module, _, name = kind.name.rpartition(".")
-        if module not in _STORAGE_MODULES or name not in _STORAGES:
+        if kind.name not in _STORAGE_NAMES:
             raise ValueError(f"its pickle has a storage of the type {kind.name}")
         _refuse_unless_counts(elements)
-        storage = Storage(str(key), _STORAGES[name], elements)
+        element = _STORAGES[kind.name.rpartition(".")[2]]
+        storage = Storage(str(key), element, elements)
         if self.storages.setdefault(storage.key, storage) != storage:
             raise ValueError(
                 f"its pickle describes the storage {storage.key!r} in two ways"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import MethodType
 from typing import Any
 
@@ -173,15 +173,20 @@ class ReplicaCopy:
 
     def copy_parameters(self, parameters: Iterable[torch.Tensor]) -> None:
         """Copy the values of these parameters of the original."""
-        sources = []
-        targets = []
-        for parameter in parameters:
-            leaf = None if is_lazy(parameter) else self.leaf_of(parameter)
-            if leaf is not None:
-                sources.append(parameter)
-                targets.append(leaf)
-        if sources:
+        pairs = list(self._with_leaves(parameters))
+        if pairs:
+            sources, targets = zip(*pairs, strict=True)
             unstable.copy(targets, sources)
+
+    def _with_leaves(
+        self, parameters: Iterable[torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, torch.nn.Parameter]]:
+        """Yield those of the parameters that have values here, each with its leaf."""
+        for parameter in parameters:
+            if not (is_lazy(parameter) or parameter.is_meta):
+                leaf = self.leaf_of(parameter)
+                if leaf is not None:
+                    yield parameter, leaf
 
     def stale(self, parameters: Iterable[torch.Tensor]) -> torch.Tensor | None:
         """Return the first of these parameters of the original that has another value here.
@@ -189,14 +194,7 @@ class ReplicaCopy:
         Values are compared, which takes about as long as copying them: what is written by ``.data``
         changes no version that PyTorch counts.
         """
-        pairs = []
-        for parameter in parameters:
-            if is_lazy(parameter) or parameter.is_meta:
-                leaf = None
-            else:
-                leaf = self.leaf_of(parameter)
-            if leaf is not None:
-                pairs.append((parameter, leaf))
+        pairs = list(self._with_leaves(parameters))
         if any(parameter.is_cuda for parameter, _ in pairs):
             flags = [_unequal(parameter, leaf).any() for parameter, leaf in pairs]
             if not torch.stack(flags).any():  # the device is waited for once

@@ -86,15 +86,7 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
             initialize_lazy(root, partial(_run_once, root, loss, shares.nests[0]))
         return shares
 
-    @torch.compiler.disable(reason=_COMPILE_FIRST)
-    def run(
-        self,
-        function: Callable[[Any, Any], Any],
-        shares: Shares,
-        in_threads: bool = False,
-    ) -> list[Any]:
-        """See `Replicas.run`."""
-        return super().run(function, shares, in_threads)
+    run = torch.compiler.disable(ReplicasWithLeaves.run, reason=_COMPILE_FIRST)
 
     @contextmanager
     def running(self, shares: Shares) -> Iterator[None]:
@@ -227,16 +219,12 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
                 if buffer is None or not _has_mean(buffer):
                     continue
                 if id(buffer) not in averages:
-                    averages[id(buffer)] = self._average(module, name, sizes)
+                    values = [buffer]
+                    for copy in self.network._copies[: len(sizes) - 1]:
+                        of_replica = copy.of(module)._buffers[name]
+                        values.append(of_replica.to(buffer.device))
+                    averages[id(buffer)] = mean_by_samples(values, sizes).detach()
                 module._buffers[name] = averages[id(buffer)]
-
-    def _average(self, module: torch.nn.Module, name: str, sizes: Sequence[int]) -> Any:
-        """Return the mean of a buffer over replicas, weighted by samples."""
-        own: Any = module._buffers[name]
-        values = [own]
-        for copy in self.network._copies[: len(sizes) - 1]:
-            values.append(copy.of(module)._buffers[name].to(own.device))
-        return mean_by_samples(values, sizes).detach()
 
 
 class DataParallelTorchNetwork(
@@ -364,10 +352,7 @@ class DataParallelTorchNetwork(
                 [list(replica.modules()) for replica in replicas]
             )
 
-    @torch.compiler.disable(reason=_COMPILE_FIRST)
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Scatter the arguments, run the replicas and gather their outputs."""
-        return super().forward(*args, **kwargs)
+    forward = torch.compiler.disable(ReplicatedNetwork.forward, reason=_COMPILE_FIRST)
 
     # Parameters and gradients
 
@@ -476,6 +461,13 @@ class DataParallelTorchNetwork(
         self._make_replicas()
 
 
+# the settings of an embedding by which it looks at all indices of a batch
+_EFFECTS_ON_BATCH = {
+    "max_norm": "rescales the rows that it looks up",
+    "scale_grad_by_freq": "counts the indices of a batch",
+}
+
+
 def refuse_embeddings_of_whole_batch(network: AbstractNetwork) -> None:
     """Refuse embeddings that look at all indices of a batch, of which a replica has a share.
 
@@ -485,19 +477,8 @@ def refuse_embeddings_of_whole_batch(network: AbstractNetwork) -> None:
     for path, block in network.named_blocks():
         if not isinstance(block, torch.nn.Embedding | torch.nn.EmbeddingBag):
             continue
-        for setting, is_set, effect in (
-            (
-                "max_norm",
-                block.max_norm is not None,
-                "rescales the rows that it looks up",
-            ),
-            (
-                "scale_grad_by_freq",
-                block.scale_grad_by_freq,
-                "counts the indices of a batch",
-            ),
-        ):
-            if is_set:
+        for setting, effect in _EFFECTS_ON_BATCH.items():
+            if getattr(block, setting) not in (None, False):
                 raise CapabilityError(
                     f"block {path!r} is an {type(block).__name__} with {setting}, which {effect}: "
                     "replicas would do so for their shares alone. Leave it out, or train without "
