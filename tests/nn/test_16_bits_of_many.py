@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.nn.means import denominators
@@ -176,7 +177,7 @@ def test_sums_and_positions_of_many_elements_are_right(name, case):
         assert str(found.dtype).endswith(dtype)
         found = backend.numpy(backend.nn.cast(found, "float32"))
         near = 3e-3 if dtype == "float16" else 2e-2
-        np.testing.assert_allclose(found, wanted(), rtol=near, atol=near)
+        assert_allclose(found, wanted(), rtol=near, atol=near)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -192,7 +193,7 @@ def test_positions_of_running_maxima_are_whole_numbers(name):
                 torch.tensor(backend.numpy(exact)), 0
             ).indices
             assert "int" in str(found.indices.dtype)
-            np.testing.assert_array_equal(backend.numpy(found.indices), wanted.numpy())
+            assert_array_equal(backend.numpy(found.indices), wanted.numpy())
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -200,7 +201,7 @@ def test_the_gradient_is_shared_by_many_equal_maxima(name):
     backend = backends.get(name)
     x = backend.array(np.ones((SIDE, SIDE)), "float16")
     gradient = backend.numpy(backend.nn.gradient(backend.nn.amax, x))
-    np.testing.assert_allclose(gradient, 1.0 / SIDE**2, rtol=1e-2)
+    assert_allclose(gradient, 1.0 / SIDE**2, rtol=1e-2)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -243,7 +244,7 @@ def test_a_branch_that_is_not_taken_leaves_no_nan_in_the_gradient(name, loss):
         x = backend.array(np.array([[0.25, 0.5, 0.75], [large, -large, 1.0]]), dtype)
         found = backend.nn.gradient(lambda x: call(backend.nn, x), x)
         found = backend.numpy(backend.nn.cast(found, "float32"))
-        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+        assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("function", ["asinh", "acosh"])
@@ -252,4 +253,4 @@ def test_an_inverse_of_a_large_number_is_small(name, function):
     backend = backends.get(name)
     x = np.array([1.0, 300.0, 60000.0])
     found = backend.numpy(getattr(backend.nn, function)(backend.array(x, "float16")))
-    np.testing.assert_allclose(found, double(getattr(torch, function), x), rtol=2e-3)
+    assert_allclose(found, double(getattr(torch, function), x), rtol=2e-3)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, build
 from tests.conftest import BACKENDS
@@ -21,7 +22,7 @@ def test_leaky_relu_keeps_what_is_not_finite(name, slope):
     with np.errstate(invalid="ignore"):
         wanted = np.where(x > 0, x, slope * x)
         found = hold(name).nn.leaky_relu(get(name).prepare(x, hold(name)), slope)
-    np.testing.assert_array_equal(get(name).numpy(found), wanted)
+    assert_array_equal(get(name).numpy(found), wanted)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -29,9 +30,7 @@ def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(name):
     backend, network = get(name), hold(name)
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)
     found = backend.numpy(network.nn.sigmoid(x))
-    np.testing.assert_allclose(
-        found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12
-    )
+    assert_allclose(found, 1.0 / (1.0 + np.exp([20.0, 30.0, 600.0])), rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", ["elu", "selu", "celu", "expm1"])
@@ -43,7 +42,7 @@ def test_exponentials_near_zero_are_right_relative_to_their_size(name, function)
     found = backend.numpy(getattr(network.nn, function)(x))
     theirs = getattr(torch.nn.functional, function, torch.expm1)
     wanted = theirs(torch.tensor(points)).numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert_allclose(found, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -53,7 +52,7 @@ def test_the_far_tail_of_erfc_is_kept_relative_to_its_size(name):
     (x,) = backend.prepare((points,), network)
     wanted = torch.erfc(torch.tensor(points)).numpy()
     found = backend.numpy(network.nn.erfc(x))
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert_allclose(found, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", ["acos", "acosh"])
@@ -65,7 +64,7 @@ def test_inverses_near_one_are_right_relative_to_their_size(name, function):
     (x,) = backend.prepare((points,), network)
     wanted = getattr(torch, function)(torch.tensor(points)).numpy()
     found = backend.numpy(getattr(network.nn, function)(x))
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    assert_allclose(found, wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("function", ["elu", "selu", "celu", "cosh"])
@@ -81,7 +80,7 @@ def test_small_derivatives_are_right_relative_to_their_size(name, function):
     x = torch.tensor(points, requires_grad=True)
     theirs = getattr(torch.nn.functional, function, torch.cosh)
     theirs(x).sum().backward()
-    np.testing.assert_allclose(found, x.grad.numpy(), rtol=1e-9)
+    assert_allclose(found, x.grad.numpy(), rtol=1e-9)
 
 
 IN_PLACE = {
@@ -108,7 +107,7 @@ def test_no_layer_writes_over_its_input(name):
     for layer, settings in IN_PLACE.items():
         given = backend.array(x)
         build(getattr(backend.nn, layer), *settings, inplace=True)(given)
-        np.testing.assert_array_equal(backend.numpy(given), x, err_msg=layer)
+        assert_array_equal(backend.numpy(given), x, err_msg=layer)
 
 
 class Branches(Network):
@@ -131,9 +130,9 @@ def test_an_input_is_the_same_after_an_activation_in_place(name):
     x, state = normal(0, 2, 4), network.neutral_state()
     first, second = network(get(name).array(x))
     wanted = np.maximum(x, 0.0) @ state["first.1.weight"].T + state["first.1.bias"]
-    np.testing.assert_allclose(get(name).numpy(first), wanted, rtol=0, atol=1e-12)
+    assert_allclose(get(name).numpy(first), wanted, rtol=0, atol=1e-12)
     wanted = x @ state["second.weight"].T + state["second.bias"]
-    np.testing.assert_allclose(get(name).numpy(second), wanted, rtol=0, atol=1e-12)
+    assert_allclose(get(name).numpy(second), wanted, rtol=0, atol=1e-12)
 
 
 def test_a_native_layer_in_place_writes_over_its_input():

@@ -5,6 +5,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network
 from tests.conftest import BACKENDS
@@ -110,9 +111,7 @@ def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     )
     x = np.array([[1.0, 2.0, -1.0]], np.float32)
     came = network.backend.numpy(network(network.backend.prepare(x, network)))
-    np.testing.assert_allclose(
-        came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5
-    )
+    assert_allclose(came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -125,10 +124,10 @@ def test_a_head_is_replaced_after_the_network_was_made(name):
     assert after.pop("body.3.weight").shape == (5, 3)
     for key, value in after.items():
         if "body.3" not in key:
-            np.testing.assert_array_equal(value, before[key])
+            assert_array_equal(value, before[key])
     x = np.ones((2, 3), np.float32)
     gradients = network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x)
-    np.testing.assert_array_equal(gradients.parameters["body.3.bias"], [2.0] * 5)
+    assert_array_equal(gradients.parameters["body.3.bias"], [2.0] * 5)
 
 
 class Sliced(Network):
@@ -154,7 +153,7 @@ def test_slices_are_called_and_iterated(name):
     for block in ("body.1", "body.2", "rest.0", "rest.1"):
         wanted = wanted @ state[f"{block}.weight"].T + state[f"{block}.bias"]
     came = network.backend.numpy(network(network.backend.prepare(x, network)))
-    np.testing.assert_allclose(came, wanted, rtol=1e-5)
+    assert_allclose(came, wanted, rtol=1e-5)
     assert len(list(network.neutral_state())) == 14
 
 

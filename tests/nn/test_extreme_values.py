@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from tests.conftest import BACKENDS
@@ -21,7 +22,7 @@ def compare(name, function, *arrays):
     with np.errstate(all="ignore"):
         found = backend.numpy(function(backend.nn, *given))
     wanted = function(torch, *map(torch.tensor, arrays)).numpy()
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-36)
+    assert_allclose(found, wanted, rtol=1e-5, atol=1e-36)
 
 
 @pytest.mark.parametrize("function", ["sinh", "cosh", "asinh", "tanh", "expm1"])
@@ -80,7 +81,7 @@ def test_remainders_have_a_derivative(name):
     found = backend.nn.gradient(lambda z: total(backend.nn, z), given)
     tensor = torch.tensor(np.stack([x, y]), requires_grad=True)
     total(torch, tensor).backward()
-    np.testing.assert_allclose(backend.numpy(found), tensor.grad.numpy(), rtol=1e-12)
+    assert_allclose(backend.numpy(found), tensor.grad.numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -90,7 +91,7 @@ def test_a_number_is_written_to_a_position_that_is_given_twice(name):
     x = backend.array(np.zeros((2, 4), np.float32))
     found = backend.nn.scatter(x, 1, backend.array(index), 1.0)
     wanted = torch.zeros(2, 4).scatter(1, torch.tensor(index), 1.0)
-    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+    assert_array_equal(backend.numpy(found), wanted.numpy())
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 0.9, 1.0])
@@ -108,4 +109,4 @@ def test_the_logarithm_of_a_softmax_is_exact_where_its_scores_are_large(name):
     backend = backends.get(name)
     found = backend.numpy(backend.nn.log_softmax(backend.array(scores), 1))
     wanted = torch.tensor(scores, dtype=torch.float64).log_softmax(1)
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-6)
+    assert_allclose(found, wanted.numpy(), rtol=1e-6)

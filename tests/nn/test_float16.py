@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, Network, backends
 from tests.conftest import BACKENDS
@@ -60,8 +61,8 @@ def compare(name, function, x):
     wanted = function(torch, F, tensor)
     total(torch, F, tensor, lambda values: torch.tensor(values).half()).backward()
     limits = {"rtol": 2e-2, "atol": 2e-2}
-    np.testing.assert_allclose(backend.numpy(found), wanted.detach().numpy(), **limits)
-    np.testing.assert_allclose(backend.numpy(gradient), tensor.grad.numpy(), **limits)
+    assert_allclose(backend.numpy(found), wanted.detach().numpy(), **limits)
+    assert_allclose(backend.numpy(gradient), tensor.grad.numpy(), **limits)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # a variance of 160,000
@@ -92,7 +93,7 @@ def test_a_layer_in_16_bits_adds_the_epsilon_of_float32(name, dtype):
     found = backend.nn.rms_norm(backend.array(SMALL, dtype), (5,))
     wanted = F.rms_norm(torch.tensor(SMALL).to(getattr(torch, dtype)), (5,))
     found = backend.numpy(backend.nn.cast(found, "float32"))
-    np.testing.assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
+    assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
 
 
 class Normalised(Network):
@@ -111,6 +112,6 @@ def test_statistics_over_replicas_do_not_overflow(name):
     replicated = DataParallel(network, devices(backend, 2), buffers="sync")
     found = backend.to_numpy(replicated(backend.prepare(MANY, replicated)))
     wanted = F.batch_norm(torch.tensor(MANY), None, None, training=True)
-    np.testing.assert_allclose(found, wanted.numpy(), atol=1e-2)
+    assert_allclose(found, wanted.numpy(), atol=1e-2)
     variance = replicated.neutral_state()["norm.running_var"]
-    np.testing.assert_allclose(variance, 1.0, atol=1e-2)
+    assert_allclose(variance, 1.0, atol=1e-2)

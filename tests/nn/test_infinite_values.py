@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
@@ -236,10 +237,10 @@ def test_values_and_gradients_are_those_of_pytorch(name, case):
     y = theirs(*tensors)
     (y * torch.tensor(weights_of(y))).sum().backward()
     outputs, gradients = found(name)
-    np.testing.assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
+    assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
     for gradient, tensor in zip(gradients[case], tensors, strict=True):
         # PyTorch has the bound of 1e-12 in float32
-        np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
+        assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", PADDED.values(), ids=PADDED)
@@ -249,7 +250,7 @@ def test_positions_of_maxima_are_never_in_the_padding(name, settings):
     x = backend.array(CORNERS, "float64")
     found = backend.nn.max_pool2d(x, *settings, return_indices=True)[1]
     wanted = F.max_pool2d(torch.tensor(CORNERS), *settings, return_indices=True)[1]
-    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+    assert_array_equal(backend.numpy(found), wanted.numpy())
 
 
 NAN_AND_INFINITE = np.array([-INFINITE, -INFINITE, 1.0, INFINITE, 7.0, np.nan, 2.0])
@@ -295,7 +296,7 @@ def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
         with np.errstate(invalid="ignore"):
             found = VALUES[case](backend.nn, backend.array(array, "float64"))
         wanted = VALUES[case](theirs, torch.tensor(array))
-        np.testing.assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
+        assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -308,7 +309,7 @@ def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name
     network = build(Network.on(backend), dtype="float64")
     x, other = np.array([0.5, -INFINITE, 2.0]), np.array([-INFINITE, 0.5, 2.0])
     found = backend.gradients(loss, network, x, other).inputs
-    np.testing.assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
+    assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -316,7 +317,7 @@ def test_infinite_maxima_come_back_to_their_places(name):
     nn, x, places = backends.get(name).nn, np.array([INFINITE, 2.0]), np.array([1, 2])
     arrays = [backends.get(name).array(each[None, None]) for each in (x, places)]
     found = backends.get(name).numpy(nn.max_unpool1d(*arrays, 2))
-    np.testing.assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
+    assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
 
 
 @pytest.mark.parametrize("right", [False, True])
@@ -327,7 +328,7 @@ def test_nan_goes_behind_all_that_is_sorted(name, right):
     arrays = backend.array(sequence, "float64"), backend.array(x, "float64")
     found = backend.numpy(backend.nn.searchsorted(*arrays, right=right))
     wanted = torch.searchsorted(torch.tensor(sequence), torch.tensor(x), right=right)
-    np.testing.assert_array_equal(found, wanted.numpy())
+    assert_array_equal(found, wanted.numpy())
 
 
 @pytest.mark.parametrize("function", ["addmm", "baddbmm"])
@@ -338,7 +339,7 @@ def test_a_term_of_factor_0_may_be_nan(name, function):
     ones = backend.array(np.ones(shape), "float64")
     call = getattr(backend.nn, function)
     found = backend.numpy(call(ones * np.nan, ones, ones, beta=0))
-    np.testing.assert_array_equal(found, np.full(shape, 2.0))
+    assert_array_equal(found, np.full(shape, 2.0))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -348,7 +349,7 @@ def test_equal_medians_of_all_elements_share_the_gradient(name):
     found = backend.nn.gradient(backend.nn.median, backend.array(x, "float64"))
     tensor = torch.tensor(x, requires_grad=True)
     tensor.median().backward()
-    np.testing.assert_allclose(backend.numpy(found), tensor.grad.numpy())
+    assert_allclose(backend.numpy(found), tensor.grad.numpy())
 
 
 PAIRS = np.array([[1.0, 2.0], [np.nan, 1.0], [3.0, 1.0]])
@@ -391,7 +392,7 @@ def test_a_sequence_with_nan_has_no_loss(name, zero_infinity):
     loss = backend.nn.ctc_loss(
         x, labels, [4, 4], [2, 2], 0, "none", zero_infinity=zero_infinity
     )
-    np.testing.assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
+    assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -399,7 +400,7 @@ def test_a_leaky_relu_of_slope_1_keeps_infinity(name):
     backend = backends.get(name)
     x = np.array([INFINITE, -INFINITE, 1.0])
     found = backend.nn.leaky_relu(backend.array(x, "float64"), 1.0)
-    np.testing.assert_array_equal(backend.numpy(found), x)
+    assert_array_equal(backend.numpy(found), x)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
@@ -421,7 +422,7 @@ def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
     second = {"sum": 8.0, "mean": 4.0, "max": 4.0}[mode]
     second = 4.0 if offsets is not None else second
     assert backend.numpy(found)[0, 0] == INFINITE
-    np.testing.assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])
+    assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -430,4 +431,4 @@ def test_the_logarithm_of_a_sum_of_nothing_is_minus_infinity(name, keepdim):
     backend = backends.get(name)
     x = np.zeros((2, 0, 3))
     found = backend.numpy(backend.nn.logsumexp(backend.array(x), 1, keepdim))
-    np.testing.assert_array_equal(found, torch.tensor(x).logsumexp(1, keepdim).numpy())
+    assert_array_equal(found, torch.tensor(x).logsumexp(1, keepdim).numpy())

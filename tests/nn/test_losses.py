@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike.errors import BatchError, ShapeError
 from tests.nn.agreement import (
@@ -70,7 +71,7 @@ def test_scores_in_the_place_of_probabilities_give_nan_in_a_compiled_program():
     assert np.isnan(jax.jit(nn.gaussian_nll_loss)(x, target, target - 0.1))
     wanted = F.binary_cross_entropy(torch.tensor(x / 2), torch.tensor(target))
     found = jax.jit(nn.binary_cross_entropy)(x / 2, target)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_probabilities_are_looked_at_where_they_have_values():
@@ -103,7 +104,7 @@ def test_a_mask_of_any_type_counts_as_zeros_and_ones(name, kind):
     ):
         function = getattr(network.nn, loss)
         found = backend.numpy(function(x, given))
-        np.testing.assert_allclose(found, backend.numpy(function(x, wanted)))
+        assert_allclose(found, backend.numpy(function(x, wanted)))
 
 
 @pytest.mark.parametrize("kind", [list, np.float32, np.float64])
@@ -119,7 +120,7 @@ def test_weights_of_classes_may_be_on_the_host(name, kind):
         torch.tensor(labels),
         torch.tensor([1.0, 2.0, 3.0]).double(),
     )
-    np.testing.assert_allclose(backend.numpy(loss), wanted, rtol=1e-12)
+    assert_allclose(backend.numpy(loss), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,7 +140,7 @@ def test_targets_without_labels_are_all_blanks(name):
     for labels in (np.zeros((2, 0), np.int64), np.zeros(0, np.int64)):
         x, y = backend.prepare((scores, labels), network)
         loss = network.nn.ctc_loss(x, y, [5, 4], [0, 0], reduction="none")
-        np.testing.assert_allclose(backend.numpy(loss), np.log(3.0) * np.array([5, 4]))
+        assert_allclose(backend.numpy(loss), np.log(3.0) * np.array([5, 4]))
 
 
 def dice(reduction, background):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
 from deliralike.errors import SettingError
@@ -30,28 +31,24 @@ def test_portable_noise_follows_the_sample_and_not_the_share(name):
             random.noise(3, "layer", 2, place, (1, 3, 2), kind)[0] for place in range(7)
         ]
         with random.portable(seed=3, step=2):
-            np.testing.assert_array_equal(drawn(name, network, x), np.stack(wanted))
+            assert_array_equal(drawn(name, network, x), np.stack(wanted))
             row = drawn(name, network, x, (7, 1))
-        np.testing.assert_array_equal(
-            row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0]
-        )
+        assert_array_equal(row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0])
         with random.portable(seed=3, step=2):
             alone = drawn(name, network, x, ())
-        np.testing.assert_array_equal(
-            alone, random.noise(3, "layer", 2, 0, (1,), kind)[0]
-        )
+        assert_array_equal(alone, random.noise(3, "layer", 2, 0, (1,), kind)[0])
         with random.portable(seed=3, step=2, first_sample=4):
             share = drawn(name, network.eval(), x[4:])
-        np.testing.assert_array_equal(share, np.stack(wanted[4:]))
+        assert_array_equal(share, np.stack(wanted[4:]))
 
 
 def test_portable_noise_has_the_moments_of_its_distribution():
     values = random.noise(0, "a", 0, 0, (200, 501), "normal").ravel()
     moments = [np.mean(values**power) for power in (1, 2, 3, 4)]
-    np.testing.assert_allclose(moments, [0, 1, 0, 3], atol=0.06)
+    assert_allclose(moments, [0, 1, 0, 3], atol=0.06)
     values = random.noise(0, "a", 0, 0, (200, 501), "uniform").ravel()
     found, _ = np.histogram(values, bins=10, range=(0, 1))
-    np.testing.assert_allclose(found / values.size, 0.1, atol=0.004)
+    assert_allclose(found / values.size, 0.1, atol=0.004)
     assert found.sum() == values.size
 
 
@@ -158,6 +155,6 @@ def test_networks_of_several_frameworks_draw_the_same_in_one_block():
             network = hold(name, "Dropout", {"p": 0.5})
             outputs.append([drawn(name, network, x) for _ in range(2)])
     for first, second in outputs:
-        np.testing.assert_array_equal(first, outputs[0][0])
-        np.testing.assert_array_equal(second, outputs[0][1])
+        assert_array_equal(first, outputs[0][0])
+        assert_array_equal(second, outputs[0][1])
     assert (outputs[0][0] != outputs[0][1]).any()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from deliralike import Network, backends, build
 from tests.conftest import BACKENDS
@@ -123,9 +124,9 @@ def test_norms_shift_also_where_they_do_not_scale(name):
     norms = norms + 3 * F.layer_norm(x.mT, (4,)).mT + 6 * shift[:, None]
     wanted = (norms * torch.tensor(weight)).sum()
     wanted.backward()
-    np.testing.assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
+    assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
     for got, tensor in zip(found.inputs, (x, shift), strict=True):
-        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
+        assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
 
 
 def placed(values, layout):
@@ -144,7 +145,7 @@ def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(
     tensor = placed(normal(0, 3, 5, 4), image).requires_grad_()
     layer(tensor).backward(placed(weights, gradient))
     found = tensor.grad[0].permute(1, 2, 0)
-    np.testing.assert_allclose(found, weights / np.sqrt(1.0 + 1e-5), rtol=1e-12)
+    assert_allclose(found, weights / np.sqrt(1.0 + 1e-5), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["BatchNorm2d", "InstanceNorm2d"])
@@ -166,12 +167,8 @@ def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(
         weights - weights.mean((0, 1)) - standard * (weights * standard).mean((0, 1))
     )
     wanted = slopes / np.sqrt(x.var((0, 1)) + 1e-5)
-    np.testing.assert_allclose(
-        tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12
-    )
+    assert_allclose(tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12)
+    assert_allclose(layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -201,7 +198,7 @@ def test_batch_norm_on_pytorch_reads_gradients_of_flat_images_as_they_lie(
     wanted = (weights - mean(weights) - standard * mean(weights * standard)) / deviation
     if not training:
         wanted = weights / np.sqrt(1.0 + 1e-5)
-    np.testing.assert_allclose(tensor.grad.numpy(), wanted, rtol=0, atol=1e-12)
+    assert_allclose(tensor.grad.numpy(), wanted, rtol=0, atol=1e-12)
 
 
 def as_it_lies_transposed(tensor):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from deliralike import Network
 from deliralike.nn import start
@@ -33,6 +34,6 @@ def test_parameters_in_containers_belong_to_the_network(name):
     assert list(network.factors) == ["first", "second"]
     x = np.array([[1.0, 2.0], [3.0, 5.0]], np.float32)
     found = network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x)
-    np.testing.assert_array_equal(found.parameters["factors.first"], [4.0, 7.0])
-    np.testing.assert_array_equal(found.parameters["factors.second"], [11.0])
-    np.testing.assert_array_equal(found.parameters["shifts.0"], [2.0, 2.0])
+    assert_array_equal(found.parameters["factors.first"], [4.0, 7.0])
+    assert_array_equal(found.parameters["factors.second"], [11.0])
+    assert_array_equal(found.parameters["shifts.0"], [2.0, 2.0])

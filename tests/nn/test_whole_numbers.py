@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.errors import DtypeError, IndexRangeError, OperationError
@@ -35,7 +36,7 @@ SUMS = {
 def check(name, function, array):
     backend = backends.get(name)
     found = backend.numpy(function(backend.nn, backend.array(array)))
-    np.testing.assert_array_equal(found, function(torch, torch.tensor(array)).numpy())
+    assert_array_equal(found, function(torch, torch.tensor(array)).numpy())
 
 
 @pytest.mark.parametrize("array", ARRAYS)
@@ -81,7 +82,7 @@ def test_a_number_that_a_type_does_not_have_is_compared_as_it_is(
     array = ARRAYS["uint8"]
     found = getattr(backend.nn, function)(backend.array(array), number)
     wanted = getattr(torch, function)(torch.tensor(array).long(), number)
-    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+    assert_array_equal(backend.numpy(found), wanted.numpy())
 
 
 TABLE = np.arange(12.0).reshape(4, 3)
@@ -122,7 +123,7 @@ def test_short_whole_numbers_are_labels_and_positions(name, function, dtype):
     ours, index, wanted = BY_INDEX[function]
     table, index = backend.array(TABLE, "float64"), backend.array(index.astype(dtype))
     found = backend.numpy(ours(backend.nn, table, index))
-    np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-12)
+    assert_allclose(found, np.asarray(wanted), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -146,7 +147,7 @@ def test_a_constant_that_a_backend_cannot_hold_is_refused(name):
         assert name == "jax"
         assert "the whole number 1099511627776 does not fit int32" in str(error)
     else:
-        np.testing.assert_array_equal(found, large)
+        assert_array_equal(found, large)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -156,6 +157,6 @@ def test_products_by_an_equation_take_whole_numbers_and_no_truth_values(name):
     for other, wanted in ((x, "int"), (x * 0.5, "float")):
         y = backend.nn.einsum("ij,kj->ik", backend.array(x), backend.array(other))
         assert wanted in str(y.dtype)
-        np.testing.assert_array_equal(backend.numpy(y), x @ other.T)
+        assert_array_equal(backend.numpy(y), x @ other.T)
     with pytest.raises(DtypeError, match="einsum: got an array of bool"):
         backend.nn.einsum("ij->i", backend.array(x > 2))

@@ -6,6 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.errors import (
@@ -115,7 +116,7 @@ def test_a_file_fits_the_wrapper_and_the_bare_network(make, first, tmp_path):
         wanted, found = (
             getattr(y, "array", y) for y in (_output(bare, x), _output(network, x))
         )
-    np.testing.assert_allclose(found, wanted, rtol=1e-13)
+    assert_allclose(found, wanted, rtol=1e-13)
 
 
 def _output(network, x):
@@ -126,7 +127,7 @@ def _output(network, x):
 def test_copied_parameters_reach_every_replica():
     source, network, x = Plain(), over(Plain(), 3), RNG.normal(size=(7, 6))
     network.copyparams(source)
-    np.testing.assert_allclose(network(x).array, source(x).array, rtol=1e-13)
+    assert_allclose(network(x).array, source(x).array, rtol=1e-13)
 
 
 def test_its_text_shows_devices_and_tree():
@@ -285,7 +286,7 @@ def test_its_state_is_saved_and_loaded_as_the_optimizers_inside(tmp_path):
     alone = chainer.optimizers.Adam().setup(network.module.copy("copy"))
     chainer.serializers.load_npz(tmp_path / "optimizer.npz", alone)
     assert alone.t == 1
-    np.testing.assert_array_equal(
+    assert_array_equal(
         alone.target.out.W.update_rule.state["m"],
         network.module.out.W.update_rule.state["m"],
     )
@@ -425,7 +426,7 @@ def test_a_gradient_that_is_not_finite_in_one_replica_stops_the_update_under_los
         np.errstate(all="ignore"),
     ):
         optimizer.update(lambda x: F.sum(network(x) * 0.0), x)
-    np.testing.assert_array_equal(network.module.out.W.array, before)
+    assert_array_equal(network.module.out.W.array, before)
 
 
 @pytest.mark.parametrize("inside", [False, True])
@@ -565,7 +566,7 @@ def test_chainers_trainer_trains_replicas_as_one_device(kind, norm, tmp_path):
             next(link for link in net.links() if isinstance(link, L.BatchNormalization))
             for net in (alone, model)
         ]
-        np.testing.assert_allclose(norms[1].avg_var, norms[0].avg_var, rtol=1e-12)
+        assert_allclose(norms[1].avg_var, norms[0].avg_var, rtol=1e-12)
     for found, wanted in zip(logs[1], logs[0], strict=True):
         for key in (
             "main/loss",

@@ -4,6 +4,7 @@ with a penalty."""
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch.utils.flop_counter import FlopCounterMode
 
 from deliralike import backends, zoo
@@ -90,7 +91,7 @@ def test_the_other_settings_of_the_diffusion_network_are_diffusers():
     )
     network.load_neutral_state(scramble(reference))
     x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
-    np.testing.assert_allclose(
+    assert_allclose(
         network(x, time).detach(),
         reference(x, time).sample.detach(),
         rtol=1e-9,
@@ -203,7 +204,7 @@ def test_time_steps_are_counted_beyond_what_16_bits_hold(name):
         if dtype != "float64":
             waves = model.nn.cast(waves, "float32")
         found = backend.numpy(waves)
-        np.testing.assert_allclose(found, wanted, atol=near)
+        assert_allclose(found, wanted, atol=near)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -213,7 +214,7 @@ def test_one_wave_alone_has_the_frequency_one(name):
     like = backend.array(np.zeros(1, np.float32))
     waves = time_waves(model, backend.array(np.array([2])), 2, like, shift=1.0)
     wanted = [[np.cos(2.0), np.sin(2.0)]]
-    np.testing.assert_allclose(backend.numpy(waves), wanted, rtol=1e-6)
+    assert_allclose(backend.numpy(waves), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", BACKENDS)
