@@ -8,8 +8,7 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network
-from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import get
 
 
 def tables():
@@ -98,7 +97,6 @@ def numbered(names):
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     network = Changed.on(get(name))(change)
@@ -114,7 +112,6 @@ def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     assert_allclose(came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_head_is_replaced_after_the_network_was_made(name):
     """As in ``model.classifier[-1] = nn.Linear(…)``: the other weights stay, and all train."""
     network = Changed.on(get(name))(append)
@@ -144,7 +141,6 @@ class Sliced(Network):
         return x
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_slices_are_called_and_iterated(name):
     network = Sliced.on(get(name))()
     state = numbered(network.neutral_state())
@@ -157,7 +153,6 @@ def test_slices_are_called_and_iterated(name):
     assert len(list(network.neutral_state())) == 14
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_dict_of_blocks_loses_and_gains_members(name):
     class Heads(Network):
         def __init__(self):
@@ -212,9 +207,8 @@ def keep_slices(network, nn):
     network.chained = network.named + nn.Sequential(nn.Linear(3, 3))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_slice_that_a_network_keeps_is_a_container_of_its_own(name):
-    network = Parts.on(get(name))()
+def test_a_slice_that_a_network_keeps_is_a_container_of_its_own(backend):
+    network = Parts.on(backend)()
     assert list(network.neutral_state()) == list(TorchParts().state_dict())
     assert network.tail[0] is network.body[2]
     x = network.backend.array(np.ones((2, 3), np.float32))

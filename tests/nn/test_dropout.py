@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from deliralike import random
 from deliralike.errors import SettingError
 from tests.nn.agreement import (
-    NAMES,
     get,
     hold,
     normal,
@@ -31,7 +30,6 @@ def run(name, network, *inputs, layer="layer"):
     return backend.numpy(getattr(network, layer)(*backend.prepare(inputs, network)))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
     for layer, shape in SHAPES.items():
         x = normal(0, *shape)
@@ -45,7 +43,6 @@ def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
         assert_array_equal(np.concatenate([first, second]), whole, err_msg=layer)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
     for layer in SHAPES:
         shape = (2000, 50, *SHAPES[layer][2:]) if layer != "DropPath" else (100000, 1)
@@ -62,7 +59,6 @@ def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["native", "portable"])
-@pytest.mark.parametrize("name", NAMES)
 def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
     cases = [(layer, p) for layer in SHAPES for p in (0, 1, 0.0, 1.0)]
     network = shelf(
@@ -75,7 +71,6 @@ def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
         assert_array_equal(found, x * (1.0 - p), err_msg=f"{layer} {p=}")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_attention_drops_weights_keyed_by_sample(name):
     x, settings = (
         normal(0, 4, 3, 6),
@@ -104,7 +99,6 @@ def test_attention_drops_weights_keyed_by_sample(name):
         assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_weights_of_attention_are_dropped_by_a_layer(name):
     q, k, v = normal(0, 4, 2, 3, 5), normal(1, 4, 2, 6, 5), normal(2, 4, 2, 6, 5)
 
@@ -130,7 +124,6 @@ def test_weights_of_attention_are_dropped_by_a_layer(name):
 
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
-@pytest.mark.parametrize("name", NAMES)
 def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 3, "dropout": 0.5}
     x = normal(0, 5, 4, 3)
@@ -149,7 +142,6 @@ def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):
     assert {f"layer.between.{i}" for i in range(2)} <= set(dict(network.named_blocks()))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_recurrences_that_drop_everything_see_zeros_in_the_second_layer(name):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "dropout": 1.0}
     x = normal(0, 5, 2, 3)
@@ -195,7 +187,6 @@ def test_a_number_equal_to_the_threshold_is_kept():
     ).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layer", ["AlphaDropout", "FeatureAlphaDropout"])
 def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
     """Klambauer et al. 2017, arXiv 1706.02515, section 3: ``a (x d + alpha' (1 - d)) + b``."""
@@ -209,7 +200,6 @@ def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
     assert 0 < kept.mean() < 1
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_call_gives_another_rate_than_the_layer(name):
     x = normal(0, 6, 5, 4)
     network = hold(name, "Dropout", {"p": 0.5}).train()

@@ -10,7 +10,6 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, build
-from tests.conftest import BACKENDS
 from tests.nn.agreement import normal
 
 F = torch.nn.functional
@@ -230,13 +229,12 @@ def found(name):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_values_and_gradients_are_those_of_pytorch(name, case):
+def test_values_and_gradients_are_those_of_pytorch(backend, case):
     _, theirs, inputs = CASES[case]
     tensors = [torch.tensor(x, requires_grad=True) for x in inputs]
     y = theirs(*tensors)
     (y * torch.tensor(weights_of(y))).sum().backward()
-    outputs, gradients = found(name)
+    outputs, gradients = found(backend.name)
     assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
     for gradient, tensor in zip(gradients[case], tensors, strict=True):
         # PyTorch has the bound of 1e-12 in float32
@@ -244,9 +242,7 @@ def test_values_and_gradients_are_those_of_pytorch(name, case):
 
 
 @pytest.mark.parametrize("settings", PADDED.values(), ids=PADDED)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_positions_of_maxima_are_never_in_the_padding(name, settings):
-    backend = backends.get(name)
+def test_positions_of_maxima_are_never_in_the_padding(backend, settings):
     x = backend.array(CORNERS, "float64")
     found = backend.nn.max_pool2d(x, *settings, return_indices=True)[1]
     wanted = F.max_pool2d(torch.tensor(CORNERS), *settings, return_indices=True)[1]
@@ -288,9 +284,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("case", VALUES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
-    backend = backends.get(name)
+def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(backend, case):
     theirs = F if hasattr(F, case.partition(" ")[0]) else torch
     for array in (NAN_AND_INFINITE, SHORT):
         with np.errstate(invalid="ignore"):
@@ -299,9 +293,7 @@ def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
         assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name):
-    backend = backends.get(name)
+def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(backend):
 
     def loss(network, x, other):
         return network.nn.sum(network.nn.logaddexp(x, other))
@@ -312,18 +304,15 @@ def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name
     assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_infinite_maxima_come_back_to_their_places(name):
-    nn, x, places = backends.get(name).nn, np.array([INFINITE, 2.0]), np.array([1, 2])
-    arrays = [backends.get(name).array(each[None, None]) for each in (x, places)]
-    found = backends.get(name).numpy(nn.max_unpool1d(*arrays, 2))
+def test_infinite_maxima_come_back_to_their_places(backend):
+    nn, x, places = backend.nn, np.array([INFINITE, 2.0]), np.array([1, 2])
+    arrays = [backend.array(each[None, None]) for each in (x, places)]
+    found = backend.numpy(nn.max_unpool1d(*arrays, 2))
     assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
 
 
 @pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_goes_behind_all_that_is_sorted(name, right):
-    backend = backends.get(name)
+def test_nan_goes_behind_all_that_is_sorted(backend, right):
     sequence, x = np.array([-INFINITE, 0.0, 0.0, 3.0]), NAN_AND_INFINITE
     arrays = backend.array(sequence, "float64"), backend.array(x, "float64")
     found = backend.numpy(backend.nn.searchsorted(*arrays, right=right))
@@ -332,9 +321,7 @@ def test_nan_goes_behind_all_that_is_sorted(name, right):
 
 
 @pytest.mark.parametrize("function", ["addmm", "baddbmm"])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_term_of_factor_0_may_be_nan(name, function):
-    backend = backends.get(name)
+def test_a_term_of_factor_0_may_be_nan(backend, function):
     shape = (2, 2) if function == "addmm" else (1, 2, 2)
     ones = backend.array(np.ones(shape), "float64")
     call = getattr(backend.nn, function)
@@ -342,9 +329,7 @@ def test_a_term_of_factor_0_may_be_nan(name, function):
     assert_array_equal(found, np.full(shape, 2.0))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_equal_medians_of_all_elements_share_the_gradient(name):
-    backend = backends.get(name)
+def test_equal_medians_of_all_elements_share_the_gradient(backend):
     x = np.array([[2.0, 1.0, 2.0], [2.0, 5.0, 0.0]])
     found = backend.nn.gradient(backend.nn.median, backend.array(x, "float64"))
     tensor = torch.tensor(x, requires_grad=True)
@@ -368,9 +353,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_is_not_a_loss_of_0(name, loss):
-    backend = backends.get(name)
+def test_nan_is_not_a_loss_of_0(backend, loss):
     arrays = (PAIRS, np.ones((3, 2)) * 0.5, np.ones((3, 2)))
     x, y, ones = [backend.array(each, "float64") for each in arrays]
     found = backend.numpy(LOSSES[loss](backend.nn, x, y, ones))
@@ -383,9 +366,7 @@ def test_nan_is_not_a_loss_of_0(name, loss):
 
 
 @pytest.mark.parametrize("zero_infinity", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_sequence_with_nan_has_no_loss(name, zero_infinity):
-    backend = backends.get(name)
+def test_a_sequence_with_nan_has_no_loss(backend, zero_infinity):
     log_p = np.log(np.full((4, 2, 3), 1 / 3))
     log_p[1, 1] = np.nan
     x, labels = backend.array(log_p, "float64"), backend.array(np.ones((2, 2), int))
@@ -395,9 +376,7 @@ def test_a_sequence_with_nan_has_no_loss(name, zero_infinity):
     assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_leaky_relu_of_slope_1_keeps_infinity(name):
-    backend = backends.get(name)
+def test_a_leaky_relu_of_slope_1_keeps_infinity(backend):
     x = np.array([INFINITE, -INFINITE, 1.0])
     found = backend.nn.leaky_relu(backend.array(x, "float64"), 1.0)
     assert_array_equal(backend.numpy(found), x)
@@ -405,9 +384,7 @@ def test_a_leaky_relu_of_slope_1_keeps_infinity(name):
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("offsets", [None, [0, 1]])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
-    backend = backends.get(name)
+def test_a_row_of_infinity_is_in_its_own_bags_alone(backend, mode, offsets):
     table = np.array([[INFINITE, np.nan], [2.0, 3.0], [4.0, 5.0]])
     index = np.array([[0, 1, 2], [2, 2, 1]])
     if offsets is not None:
@@ -426,9 +403,7 @@ def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_logarithm_of_a_sum_of_nothing_is_minus_infinity(name, keepdim):
-    backend = backends.get(name)
+def test_the_logarithm_of_a_sum_of_nothing_is_minus_infinity(backend, keepdim):
     x = np.zeros((2, 0, 3))
     found = backend.numpy(backend.nn.logsumexp(backend.array(x), 1, keepdim))
     assert_array_equal(found, torch.tensor(x).logsumexp(1, keepdim).numpy())

@@ -5,13 +5,13 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
-from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
+from deliralike import Network, build, checkpoint_blocks, data, random, rules
 from deliralike.errors import SettingError
 from deliralike.training import Trainer
 from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.losses import mean_square_error
-from tests.nn.agreement import NAMES, get, hold, normal
+from tests.nn.agreement import get, hold, normal
 
 KINDS = {"NormalNoise": "normal", "UniformNoise": "uniform"}
 
@@ -22,7 +22,6 @@ def drawn(name, network, x, *shape):
     return backend.numpy(network.layer(array, *shape))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_portable_noise_follows_the_sample_and_not_the_share(name):
     x = normal(0, 7, 3, 2)
     for layer, kind in KINDS.items():
@@ -99,12 +98,11 @@ def trained(network, batch_size=6, loss=mean_square_error, **settings):
     return trainer.network.neutral_state()
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(name):
+def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(backend):
     wanted = after_training("torch")
-    same_named(after_training(name), wanted, 1e-9)
-    devices = [backends.get(name).devices()[0]] * 2
-    same_named(after_training(name, devices=devices), wanted, 1e-9)
+    same_named(after_training(backend.name), wanted, 1e-9)
+    devices = [backend.devices()[0]] * 2
+    same_named(after_training(backend.name, devices=devices), wanted, 1e-9)
 
 
 class Siamese(Network):
@@ -132,18 +130,17 @@ def twice(network, x, target):
     return nn.mse_loss(one, target) - 0.1 * nn.mse_loss(one, other)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_layers_that_draw_several_times_train_alike_everywhere(name):
-    def run(change=lambda network: None, on=name, **settings):
+def test_layers_that_draw_several_times_train_alike_everywhere(backend):
+    def run(change=lambda network: None, on=backend.name, **settings):
         network = build(Siamese.on(on), dtype="float64", seed=0)
         change(network)
         return trained(network, loss=twice, **settings)
 
     wanted = run(on="torch")
     same_named(run(), wanted, 1e-9)
-    same_named(run(devices=[backends.get(name).devices()[0]] * 2), wanted, 1e-9)
+    same_named(run(devices=[backend.devices()[0]] * 2), wanted, 1e-9)
     same_named(run(batch_size=3, accumulate=2), wanted, 1e-9)
-    if "checkpointed blocks" in backends.get(name).capabilities:
+    if "checkpointed blocks" in backend.capabilities:
         checkpointed = run(lambda network: checkpoint_blocks(network, "block"))
         same_named(checkpointed, wanted, 1e-9)
 

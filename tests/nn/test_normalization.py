@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from deliralike import Network, backends, build
-from tests.conftest import BACKENDS
 from tests.nn.agreement import (
-    NAMES,
     LayerCase,
     agree_all,
     agree_function,
@@ -50,7 +48,6 @@ def test_batch_norms_of_any_settings_agree(case, training, seed):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(name):
     x = normal(0, 4, 3, 5, 5, shift=1e4)
     agree_all(
@@ -64,7 +61,6 @@ def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(nam
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_norms_of_tiny_values_keep_their_epsilon(name):
     x = normal(3, 2, 2, 3, 3, scale=1e-3)
     agree_all(
@@ -76,7 +72,6 @@ def test_norms_of_tiny_values_keep_their_epsilon(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_normalize_agrees_also_at_and_near_zero(name):
     x, dims = normal(0, 3, 4, 5), (1, -1)
     x[1], x[2] = 0.0, 1e-14
@@ -91,7 +86,6 @@ def test_normalize_agrees_also_at_and_near_zero(name):
     agree_function(name, ours, by_pytorch, [normal(1, 3, 4, 5)])
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_of_normalize_at_zero_is_finite(name):
     x = np.zeros((2, 3))
     agree_function(name, lambda nn, x: nn.normalize(x, eps=0.5), lambda x: x / 0.5, [x])
@@ -101,9 +95,7 @@ def test_the_gradient_of_normalize_at_zero_is_finite(name):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_norms_shift_also_where_they_do_not_scale(name):
-    backend = backends.get(name)
+def test_norms_shift_also_where_they_do_not_scale(backend):
     x, shift, weight = normal(0, 3, 4, 5), normal(1, 4), normal(2, 3, 4, 5)
 
     def loss(network, x, shift):

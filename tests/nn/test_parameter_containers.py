@@ -1,12 +1,11 @@
 """Parameters in lists and dicts: names, values and gradients as with PyTorch's containers."""
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 
 from deliralike import Network
 from deliralike.nn import start
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import get
 
 
 class Scales(Network):
@@ -23,7 +22,6 @@ class Scales(Network):
         return x * self.factors["first"] * self.factors["second"] + self.shifts[0]
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_parameters_in_containers_belong_to_the_network(name):
     network = Scales.on(get(name))()
     assert list(network.neutral_state()) == [

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, rules
 from deliralike.conformance.suite.nets import Remembering, Setting
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import get
 
 VALUES = np.array([-1.5, -0.5, 0.0, 0.5, 2.0])
 OTHER = VALUES[::-1].copy()
@@ -73,7 +73,6 @@ for _compare in (
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_taken_as_arrays_are(name, subtests):
     network = Pair.on(get(name), dtype="float64")()
     for label, (ours, expected) in ROWS.items():
@@ -97,7 +96,6 @@ class Table(Network):
         return self.values[:, self.order] + self.order[self.chosen][0] + x
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_is_indexed_by_a_buffer(name):
     network = Table.on(get(name), dtype="float64")()
     (x,) = network.backend.prepare((np.zeros((2, 3)),), network)
@@ -141,7 +139,6 @@ class Filled(Network):
         self.value = self.nn.Buffer(value)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "value", [[0.5, 2.0], (3, 4), 1.5, torch.tensor([0.5, 2.0])], ids=repr
 )

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.nn.agreement import (
-    NAMES,
     LayerCase,
     agree_all,
     hold,
@@ -93,9 +92,7 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_attention_to_no_keys_at_all_gives_zeros(name):
-    network = hold(name)
+def test_attention_to_no_keys_at_all_gives_zeros(network):
     backend = network.backend
     shapes = [(2, 3, 4), (2, 0, 4), (2, 0, 5), (3, 0)]
     arrays = backend.prepare(tuple(map(np.ones, shapes)), network)
@@ -103,7 +100,6 @@ def test_attention_to_no_keys_at_all_gives_zeros(name):
     assert_array_equal(backend.numpy(outputs), np.zeros((2, 3, 5)))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_attention_is_the_same_without_its_weights(name):
     """Kernels that keep no weights give the outputs and gradients of the primitives."""
     inputs = [
@@ -211,7 +207,6 @@ def several_lengths(layer, batch_first):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
     agree_all(
         name,

@@ -122,7 +122,6 @@ def test_the_padding_row_of_an_embedding_starts_at_zero():
     assert value[2].all()
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_building_leaves_the_global_random_state_alone(name):
     get(name)
     before = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
@@ -133,7 +132,6 @@ def test_building_leaves_the_global_random_state_alone(name):
     assert torch.equal(before[1], after[1])
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_network_may_say_how_its_parameters_start(name):
     class Tuned(Network):
         start_values = {
