@@ -13,15 +13,6 @@ from tests.nn.agreement import (
 )
 
 
-@pytest.mark.parametrize("slope", [0.2, 0.0, 1.5, -0.3])
-def test_leaky_relu_keeps_what_is_not_finite(name, slope):
-    x = np.array([np.inf, -np.inf, np.nan, -0.0, 2.0])
-    with np.errstate(invalid="ignore"):
-        wanted = np.where(x > 0, x, slope * x)
-        found = hold(name).nn.leaky_relu(get(name).prepare(x, hold(name)), slope)
-    assert_array_equal(get(name).numpy(found), wanted)
-
-
 def test_the_far_tail_of_the_sigmoid_is_kept_relative_to_its_size(network):
     backend = network.backend
     (x,) = backend.prepare((np.array([-20.0, -30.0, -600.0]),), network)

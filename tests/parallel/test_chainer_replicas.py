@@ -713,20 +713,8 @@ def test_functions_that_hold_the_network_are_the_replicas_own(way):
     assert_array_equal(network.module.fc.b.grad, [3.0, 3.0])
 
 
-class Scaled(chainer.Chain):
-    def __init__(self):
-        super().__init__()
-        self.scale, self.seen = 1.0, None
-        with self.init_scope():
-            self.fc = L.Linear(3, 2)
-
-    def forward(self, x):
-        self.seen = len(x)
-        return self.fc(x) * self.scale
-
-
 def test_a_persistent_value_added_later_follows_the_policy():
-    network = over(Scaled(), buffers="mean")
+    network = over(L.Linear(3, 2), buffers="mean")
     network.module.add_persistent("late", np.zeros(2))
     network(RNG.normal(size=(5, 3)))
     network.module.late += 4.0
