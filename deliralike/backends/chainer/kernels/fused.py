@@ -113,9 +113,9 @@ def logistic(x: Any, out: Any = None) -> Any:
 
 
 class SiLU(Fused):
-    """``x * sigmoid(x)``: a step of EfficientNet takes 1.13 times as long without it.
+    """``x * sigmoid(x)``.
 
-    Diffusion models take 1.07 times as long.
+    Without it a step of EfficientNet takes 1.17 times as long, one of a diffusion U-Net 1.11 times.
     """
 
     def compute(self, x):
