@@ -84,15 +84,12 @@ def _is_dataset(source: Any) -> bool:
     )
 
 
-def _is_rows(part: Any) -> bool:
-    """Whether it gives samples; a list of two arrays is inputs and labels."""
-    if isinstance(part, list):
-        return all(isinstance(one, Mapping | tuple) for one in part)
-    return not isinstance(part, tuple) and _is_dataset(part)
-
-
 def _samples(part: Any, name: str) -> Samples:
-    if _is_rows(part):
+    if isinstance(part, list):  # one of two arrays is inputs and labels
+        is_rows = all(isinstance(one, Mapping | tuple) for one in part)
+    else:
+        is_rows = not isinstance(part, tuple) and _is_dataset(part)
+    if is_rows:
         part = _stacked(part, name)
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise SettingError(
@@ -111,16 +108,9 @@ def _samples(part: Any, name: str) -> Samples:
             f"{name!r} has pictures of {channels} channels and size {height} x {width}: where the "
             "channels come last, move them, inputs.transpose(0, 3, 1, 2)"
         )
-    return Samples(as_inputs(inputs), _texts(labels))
-
-
-def _texts(labels: np.ndarray) -> np.ndarray:
-    """Return labels that are objects, as pandas keeps texts, as an array of texts."""
-    if labels.dtype.kind == "O" and all(
-        isinstance(label, str) for label in labels.flat
-    ):
-        return labels.astype(str)
-    return labels
+    if labels.dtype.kind == "O" and all(isinstance(one, str) for one in labels.flat):
+        labels = labels.astype(str)  # pandas keeps texts as objects
+    return Samples(as_inputs(inputs), labels)
 
 
 def _stacked(samples: Any, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -64,16 +64,6 @@ def folds(
         count = int(samples)
     else:
         count = readable(samples).samples
-    try:
-        splitter = _splitter(k, labels is not None, groups is not None, seed, shuffle)
-        with warnings.catch_warnings(action="error", category=UserWarning):
-            parts = list(splitter.split(np.zeros(count), labels, groups))
-    except (ValueError, UserWarning) as error:
-        raise SettingError(f"{count} samples in k={k!r} folds: {error}") from error
-    return [Fold(train, held_out) for train, held_out in parts]
-
-
-def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool) -> Any:
     selection = needed(
         "sklearn.model_selection",
         package="scikit-learn",
@@ -81,9 +71,16 @@ def _splitter(k: int, stratified: bool, grouped: bool, seed: int, shuffle: bool)
         purpose="splitting into folds",
     )
     name = "KFold"
-    if grouped:
+    if groups is not None:
         name = f"Group{name}"
-    if stratified:
+    if labels is not None:
         name = f"Stratified{name}"
     random_state = seed % 2**32 if shuffle else None
-    return getattr(selection, name)(k, shuffle=shuffle, random_state=random_state)
+    try:
+        make = getattr(selection, name)
+        splitter = make(k, shuffle=shuffle, random_state=random_state)
+        with warnings.catch_warnings(action="error", category=UserWarning):
+            parts = list(splitter.split(np.zeros(count), labels, groups))
+    except (ValueError, UserWarning) as error:
+        raise SettingError(f"{count} samples in k={k!r} folds: {error}") from error
+    return [Fold(train, held_out) for train, held_out in parts]

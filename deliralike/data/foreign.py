@@ -187,8 +187,13 @@ class Batches(Loader):
                 self._compare(epoch, count, batch)
                 continue
             arrays = _on_host(batch)
-            if count == 1:
-                _refuse_sample(arrays, name)
+            is_pair = isinstance(arrays, tuple) and len(arrays) >= 2
+            target = arrays[-1] if count == 1 and is_pair else None
+            if isinstance(target, int | float | np.ndarray) and np.ndim(target) == 0:
+                raise BatchError(
+                    f"{name} gives single samples, wanted batches: dataset.batch(32), or a list "
+                    "of the samples"
+                )
             yield arrays
         if count < first:
             raise SettingError(
@@ -273,17 +278,6 @@ def _with_arrays(source: Any) -> Any:
     if isinstance(chosen, Mapping) and chosen.get("type") is not None:
         return source
     return source.with_format("numpy")
-
-
-def _refuse_sample(batch: Any, name: str) -> None:
-    """Raise an error for the first element of a source if its target has no axis of samples."""
-    is_pair = isinstance(batch, tuple) and len(batch) >= 2
-    target = batch[-1] if is_pair else None
-    if isinstance(target, int | float | np.ndarray) and np.ndim(target) == 0:
-        raise BatchError(
-            f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
-            "samples"
-        )
 
 
 def _class_name(source: Any) -> str:

@@ -107,7 +107,16 @@ class Loader:
         start.key(seed, "data")
         message = f"worker_kind {worker_kind!r} is unknown"
         refuse_unknown(worker_kind, pool.KINDS, message, SettingError)
-        _check_timeout(timeout, max(prefetch, workers))
+        if timeout is not None and not (is_number(timeout) and 0 < timeout < np.inf):
+            raise SettingError(
+                "timeout is a number of seconds above 0, or None for no limit, not "
+                f"{timeout!r}"
+            )
+        if timeout is not None and not max(prefetch, workers):
+            raise SettingError(
+                f"timeout={timeout!r} limits the wait for workers, and there are none: give "
+                "workers=1 or more"
+            )
         self.source = source
         self.batch_size = batch_size
         self.seed = seed
@@ -328,17 +337,3 @@ def _sampler(shuffle: bool | None, sampler: Sampler | None) -> Sampler:
             f"sampler must be callable with (samples, seed, epoch), not {sampler!r}"
         )
     return sampler
-
-
-def _check_timeout(timeout: Any, ahead: int) -> None:
-    if timeout is None:
-        return
-    if not is_number(timeout) or not 0 < timeout < np.inf:
-        raise SettingError(
-            f"timeout is a number of seconds above 0, or None for no limit, not {timeout!r}"
-        )
-    if not ahead:
-        raise SettingError(
-            f"timeout={timeout!r} limits the wait for workers, and there are none: give workers=1 "
-            "or more"
-        )

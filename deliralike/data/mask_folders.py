@@ -179,7 +179,13 @@ class MaskFolder:
         count = len(self.parts[0])
         remarks = [f"pictures with masks by name, {used}"]
         if values != tuple(range(len(values))):
-            remarks.append(_remark_on_values(values))
+            remark = f"the mask values {listed(values)} are the classes 0 to {len(values) - 1}"
+            if _VOID in values and len(values) > 2:
+                remark += (
+                    f", {_VOID} too: if it marks pixels that do not count, give them another class "
+                    "in the masks, as every value is learned"
+                )
+            remarks.append(remark)
         remarks.append("learned with flips and random crops")
         return Dataset(
             name,
@@ -323,17 +329,6 @@ def _occurring(
         # Class numbers, of which some may be absent.
         return tuple(range(max(found) + 1))
     return tuple(sorted(found))
-
-
-def _remark_on_values(values: Sequence[int | str]) -> str:
-    """Return which value of the masks is which class, and that 255 is one of them."""
-    remark = f"the mask values {listed(values)} are the classes 0 to {len(values) - 1}"
-    if _VOID in values and len(values) > 2:
-        remark += (
-            f", {_VOID} too: if it marks pixels that do not count, give them another class in "
-            "the masks, as every value is learned"
-        )
-    return remark
 
 
 def _transforms(shape: Sequence[int], is_volume: bool) -> tuple[dict[str, Any], ...]:

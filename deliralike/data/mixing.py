@@ -126,7 +126,13 @@ class CutMix(Mixing):
         """Return the batch with mixed pictures, and with rows in the place of its classes."""
         inputs, labels = _parts(batch)
         others = generator.permutation(len(labels))
-        spatial = _spatial(inputs)
+        shapes = {array.shape[2:] for array in inputs}
+        if len(shapes) != 1 or () in shapes:
+            raise BatchError(
+                "CutMix wants pictures of one size, (batch, channels, *spatial), and got floats of "
+                f"shapes {', '.join(str(array.shape) for array in inputs)}"
+            )
+        spatial = shapes.pop()
         is_pasted = np.zeros((len(others), 1, *spatial), bool)
         for each in is_pasted[:, 0]:
             each[self._box(spatial, generator)] = True
@@ -170,17 +176,6 @@ def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
             f"{'; '.join([f'{len(labels)} of classes', *others])}"
         )
     return inputs, labels[0]
-
-
-def _spatial(inputs: list[np.ndarray]) -> Shape:
-    """Return the spatial shape of pictures."""
-    shapes = {array.shape[2:] for array in inputs}
-    if len(shapes) != 1 or () in shapes:
-        raise BatchError(
-            "CutMix wants pictures of one size, (batch, channels, *spatial), and got floats of "
-            f"shapes {', '.join(str(array.shape) for array in inputs)}"
-        )
-    return shapes.pop()
 
 
 def _weighted(array: np.ndarray, other: np.ndarray, shares: np.ndarray) -> np.ndarray:

@@ -325,7 +325,11 @@ def _read(file: Path, labels: bool) -> Volume:
         raise BatchError(
             f"volume {str(file)!r} holds {array.dtype}, wanted one number a voxel"
         )
-    if not _is_placed(affine):
+    is_placed = np.isfinite(affine).all()
+    if is_placed:  # each axis has a direction of its own
+        directions = _nibabel("orientations").io_orientation(affine)
+        is_placed = not np.isnan(directions).any()
+    if not is_placed:
         raise BatchError(
             f"volume {str(file)!r} does not say where its voxels are: {affine}"
         )
@@ -336,14 +340,6 @@ def _read(file: Path, labels: bool) -> Volume:
     if array.ndim > AXES:
         array = np.moveaxis(array, -1, 0)
     return Volume(np.ascontiguousarray(array), affine)
-
-
-def _is_placed(affine: np.ndarray) -> bool:
-    """Return whether an affine gives each axis a direction of its own."""
-    if not np.isfinite(affine).all():
-        return False
-    directions = _nibabel("orientations").io_orientation(affine)
-    return not np.isnan(directions).any()
 
 
 def _contents(file: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -73,10 +73,14 @@ class Pool:
         try:
             for number in range(count):
                 name = f"thread worker {number}"
-                connection = None
+                connection: Any = None
                 if packed is not None:
-                    connection = self._start_process(packed)
-                    name = f"process {self._processes[-1].pid}"
+                    connection, far_end = _spawn.Pipe()
+                    with far_end:
+                        process = _spawn.Process(target=_serve, args=(far_end, packed))
+                        process.start()
+                    self._processes.append(process)
+                    name = f"process {process.pid}"
                 thread = threading.Thread(
                     target=self._work,
                     args=(name, connection),
@@ -88,15 +92,6 @@ class Pool:
         except BaseException:
             self.end(_SHORT)
             raise
-
-    def _start_process(self, packed: bytes) -> Any:
-        """Start a process that does jobs, and return the connection to it."""
-        connection, far_end = _spawn.Pipe()
-        with far_end:
-            process = _spawn.Process(target=_serve, args=(far_end, packed))
-            process.start()
-        self._processes.append(process)
-        return connection
 
     def __enter__(self) -> "Pool":
         return self
@@ -137,7 +132,12 @@ class Pool:
     def end(self, patience: float) -> None:
         """Cancel the waiting jobs, and kill the workers that have not ended in so many seconds."""
         until = time.monotonic() + patience
-        self._cancel_rest()
+        with suppress(queue.Empty):
+            while True:
+                task = self._jobs.get_nowait()
+                # None is the word to a worker that it may end, from an end that was interrupted.
+                if task is not None:
+                    task[0].cancel()
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -150,14 +150,6 @@ class Pool:
             # A killed process lets go of its thread.
             thread.join(max(_SHORT, until - time.monotonic()))
         atexit.unregister(self.end)
-
-    def _cancel_rest(self) -> None:
-        with suppress(queue.Empty):
-            while True:
-                task = self._jobs.get_nowait()
-                # None is the word to a worker that it may end, from an end that was interrupted.
-                if task is not None:
-                    task[0].cancel()
 
     def _work(self, name: str, connection: Any) -> None:
         make = self._make

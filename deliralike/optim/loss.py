@@ -144,7 +144,11 @@ class Loss:
             if self.precision is None:
                 result = self.function(network, *batch)
             else:
-                result = self._in_short_type(network, *batch)
+                device = network.device_name
+                with network.backend.computing_in(self.precision, device):
+                    result = self.function(network, *batch)
+                value = network.nn.cast(value_of(result), network.dtype_name)
+                result = with_value(result, value)
         if self.reduction == "denominator":
             result = with_value(result, widened(network, value_of(result)))
         if self.is_mean:
@@ -153,12 +157,6 @@ class Loss:
         if scale is None:
             return result
         return with_value(result, value_of(result) * scale)
-
-    def _in_short_type(self, network: Any, *batch: Any) -> Any:
-        context = network.backend.computing_in(self.precision, network.device_name)
-        with context:
-            result = self.function(network, *batch)
-        return with_value(result, network.nn.cast(value_of(result), network.dtype_name))
 
     def whole(self, network: Any, *batch: Any) -> Any:
         """Return the loss on one network that sees the whole batch."""

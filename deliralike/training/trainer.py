@@ -547,7 +547,10 @@ class Trainer:
         lr = {name: known_lr(each) for name, each in self.optimizers.items()}
         updates = 0 if self.average is None else self._updates()
         results, sizes, weights = [], [], []
-        with self._random_layers(run):
+        drawing: AbstractContextManager[Any] = nullcontext()
+        if self.rng == "portable":
+            drawing = random.portable(self.seed, run.step)
+        with drawing:
             for number, batch in enumerate(window, run.batch):
                 results.append(self._losses_of(self._train_step(run, number, batch)))
                 sizes.append(self._samples(run, number, batch))
@@ -624,12 +627,6 @@ class Trainer:
             lr = base * self.lr_scale * schedule.factor(optimizer.steps)
             if lr != optimizer.lr:
                 optimizer.lr = lr
-
-    def _random_layers(self, run: Run) -> AbstractContextManager[Any]:
-        """Return a context in which random layers draw by the seed and the step."""
-        if self.rng == "portable":
-            return random.portable(self.seed, run.step)
-        return nullcontext()
 
     def _losses_of(self, result: Any) -> dict[str, Any]:
         """Return the losses of a step by name, without graphs."""
