@@ -431,7 +431,10 @@ HEAVY = ("torch", "chainer", "jax", "sklearn", "matplotlib")
 ROOT = os.path.dirname(os.path.dirname(deliralike.__file__))
 
 
-LOOKING = [["--help"], ["--version"], ["zoo"], ["zoo", "resnet18"], ["train", "--help"]]
+LOOKING = [
+    *(["--help"], ["--version"], ["backends"]),
+    *(["zoo"], ["zoo", "resnet18"], ["train", "--help"]),
+]
 
 
 def test_looking_around_loads_no_framework():

@@ -14,14 +14,13 @@ from torch.nn import functional as F
 
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import compare
 from deliralike.conformance.subject import Subject
+from tests.conformance.small import loaded
 
 CF, L = chainer.functions, chainer.links
 GENERATOR = np.random.default_rng(0)
 TOKENS = GENERATOR.normal(size=(3, 6, 8)), GENERATOR.integers(0, 5, 3)
 ROWS = GENERATOR.normal(size=(6, 8)), GENERATOR.integers(0, 5, 6)
-QUICK = ("L0", "L1", "L3")
 
 
 def first(proof):
@@ -126,7 +125,7 @@ def test_mistakes_in_attention_that_is_written_out(how, chosen, cause):
     }
     reference, port = pairs[how]
     sides = reference(), port(**chosen)
-    proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
+    proof = loaded(*sides, TOKENS, loss=mean_square)
     assert proof.verdict == "diverges"
     assert cause in first(proof)
     assert first(proof).startswith(
@@ -136,9 +135,7 @@ def test_mistakes_in_attention_that_is_written_out(how, chosen, cause):
 
 def test_a_right_port_of_attention_is_proved():
     sides = TorchModel(), FlaxModel()
-    assert compare(
-        *sides, TOKENS, loss=mean_square, weights="load", levels=QUICK
-    ).proved
+    assert loaded(*sides, TOKENS, loss=mean_square).proved
 
 
 class FlaxOther(FlaxAttention):
@@ -154,7 +151,7 @@ class FlaxOther(FlaxAttention):
 
 def test_right_code_in_other_words_is_not_accused_beside_a_mistake():
     sides = TorchAttention(), FlaxOther(approximate=True)
-    proof = compare(*sides, TOKENS, loss=mean_square, weights="load", levels=QUICK)
+    proof = loaded(*sides, TOKENS, loss=mean_square)
     places = [str(finding) for finding in proof.findings if finding.level == "L3"]
     assert len(places) == 1, places
     assert "gelu (tanh approximation) instead of gelu" in places[0]
@@ -239,7 +236,7 @@ def test_losses_of_the_frameworks(mine, loss, theirs, other, cause):
         Subject(backends.wrap(mine()), loss),
         Subject(backends.wrap(theirs()), other),
     )
-    proof = compare(*sides, ROWS, weights="load", levels=QUICK)
+    proof = loaded(*sides, ROWS)
     if not cause:
         assert proof.proved, proof
         return

@@ -18,6 +18,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.conformance.layout_adapter import fit
 from deliralike.conformance.subject import Subject
+from tests.conformance.small import loaded
 
 L, CF = chainer.links, chainer.functions
 QUICK = ("L0", "L1", "L3")
@@ -117,7 +118,7 @@ def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
 
 
 def test_a_slope_that_no_list_names(snapshot):
-    proof = compare(snapshot, Port(slope=0.13), PICTURES, weights="load", levels=QUICK)
+    proof = loaded(snapshot, Port(slope=0.13), PICTURES)
     why = sole(proof, "the network", "output")
     assert why.startswith("Explained by negative_slope=0.13 instead of 0.2 (")
 
@@ -229,9 +230,7 @@ NAMES = {"enter": "encoder", "leave": "decoder"}
 def test_all_mistakes_of_a_flax_port_at_once():
     """Each layer is judged alone, so that no mistake hides another."""
     chosen = Choices(norm=nnx.BatchNorm, momentum=0.1, padding="SAME", skip_first=False)
-    proof = compare(
-        UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES
-    )
+    proof = loaded(UNet(), FlaxUNet(chosen), SCENES, names=NAMES)
     for norm in ("enter.norm", "leave.norm"):
         why = sole(proof, norm, "running_mean")
         assert "momentum 0.9 instead of 0.1" in why and "running variance biased" in why
@@ -242,13 +241,13 @@ def test_all_mistakes_of_a_flax_port_at_once():
 
 
 def test_a_mended_flax_port_is_proved():
-    proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=QUICK)
+    proof = loaded(UNet(), FlaxUNet(Choices()), SCENES)
     assert proof.proved, proof
 
 
 def test_resizing_that_is_joined_with_a_skip_connection():
     sides = UNet(resized=True), UNet(resized=True, aligned=False)
-    proof = compare(*sides, SCENES, weights="load", levels=QUICK)
+    proof = loaded(*sides, SCENES)
     why = sole(proof, "the network", "output")
     assert why.startswith(
         "Explained by resizing linear, align_corners=False instead of linear"
@@ -314,9 +313,7 @@ def test_weights_that_are_tied_on_one_side_only_are_loaded():
 
 def test_weights_that_are_equal_and_not_tied_are_another_structure():
     """Their gradients are apart: no layer is accused of it."""
-    proof = compare(
-        Language(is_tied=False), Attending(), WORDS, weights="load", levels=QUICK
-    )
+    proof = loaded(Language(is_tied=False), Attending(), WORDS)
     assert proof.diverges
     assert (
         "wte.weight (Embedding), tied to head.weight, in the reference by itself"
@@ -416,7 +413,7 @@ def network_with(middle):
 def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one_name():
     """With `"load"` too, though it may be that names mean something else."""
     sides = (network_with(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
-    proof = compare(*sides, PICTURES, weights="load", levels=QUICK)
+    proof = loaded(*sides, PICTURES)
     assert proof.headline.startswith(
         "DIVERGES at 1.bias (Conv2d), in the candidate only."
     )

@@ -98,13 +98,6 @@ def test_its_gradients_have_neutral_names_and_layouts(network):
     )
 
 
-def test_its_mode_is_switched_and_restored(network):
-    network.train()
-    with network.training_mode(False):
-        assert not network.training
-    assert network.training
-
-
 # The constructor that hands its arguments to the base
 # -----------------------------------------------------------------------------
 
