@@ -2,6 +2,7 @@
 port proved."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -176,7 +177,7 @@ class TorchNorm(nnx.BatchNorm):
         if not self.use_running_average:
             count = x.size // x.shape[-1]
             self.var.set_value(
-                old + (self.var.get_value() - old) * (count / (count - 1))
+                old + (self.var.get_value() - old) * (count / max(count - 1, 1))
             )
         return y
 
@@ -350,27 +351,11 @@ class FlaxNormed(nnx.Module):
         return self.out(jax.nn.relu(self.norm(self.fc(x))))
 
 
-class Unbiased(nnx.BatchNorm):
-    """Flax's own, with the unbiased running variance and the momentum of PyTorch."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, momentum=0.9, **kwargs)
-
-    def __call__(self, x):
-        kept = self.momentum * self.var.get_value()
-        y = super().__call__(x)
-        if not self.use_running_average:
-            count = len(x)
-            biased = self.var.get_value() - kept
-            self.var.set_value(kept + biased * count / max(count - 1, 1))
-        return y
-
-
 VECTORS = GENERATOR.normal(size=(6, 4)), np.arange(6) % 3
 
 
 def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses():
-    sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(Unbiased)
+    sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(partial(TorchNorm, momentum=0.9))
     proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L7"))
     assert proof.proved, proof
 

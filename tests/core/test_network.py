@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 
-from deliralike import AbstractNetwork, DataParallel, Network, build, wrap
+from deliralike import AbstractNetwork, DataParallel, Network, build, start, wrap
 from deliralike.errors import (
     ArgumentError,
     ConstructionError,
@@ -286,6 +286,23 @@ def test_a_block_of_another_backend_is_refused_where_it_is_created(backend):
     )
     with pytest.raises(ConstructionError, match=wanted):
         Outer.on(backend)(other)
+
+
+class Drifting(Network):
+    """A forward pass that would change a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = self.nn.Parameter((2,), start.ONES)
+
+    def forward(self, x):
+        self.scale = self.scale * 2.0
+        return x * self.scale
+
+
+def test_a_parameter_that_a_forward_pass_would_change_is_named(backend):
+    with pytest.raises(TypeError, match="'scale'"):
+        run(Drifting.on(backend)(), np.ones((3, 2), np.float32))
 
 
 def test_a_network_on_jax_is_built_within_flax_transformations():
