@@ -238,7 +238,8 @@ class AttSeq2Seq(chainer.Chain):
 
 
 class Pix2PixEncoder(chainer.Chain):
-    def __init__(self, in_ch):
+    def __init__(self, in_ch, activation=F.leaky_relu):
+        self.activation = activation
         layers = {}
         w = chainer.initializers.Normal(0.02)
         layers["c0"] = L.Convolution2D(in_ch, 4, 3, 1, 1, initialW=w)
@@ -246,7 +247,9 @@ class Pix2PixEncoder(chainer.Chain):
         super(Pix2PixEncoder, self).__init__(**layers)
 
     def __call__(self, x):
-        hs = [F.leaky_relu(self.c0(x))]
+        hs = [self.c0(x)]
+        if self.activation is not None:
+            hs = [self.activation(hs[0])]
         for i in range(1, 2):
             hs.append(self["c%d" % i](hs[i - 1]))
         return hs
@@ -339,7 +342,9 @@ class MobileSeparable(chainer.Chain):
                 pad=1,
                 groups=in_channels,
             )
-            self.bn = L.BatchNormalization(in_channels * depth_multiplier)
+            self.bn = L.BatchNormalization(
+                in_channels * depth_multiplier, use_gamma=False
+            )
             self.pointwise = L.Convolution2D(
                 in_channels * depth_multiplier, 8, 1, nobias=True
             )

@@ -79,6 +79,7 @@ class ReverseFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, by):
         ctx.by = by
+        ctx.save_for_backward(x)
         return x.view_as(x)
 
     @staticmethod

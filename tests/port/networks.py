@@ -92,7 +92,7 @@ class Started(nn.Module):
     def __init__(self, width=4, init=0.5):
         super().__init__()
         self.zeros = nn.Parameter(0.02 * torch.zeros(width))
-        self.scaled = nn.Parameter(init * torch.ones(width))
+        self.scaled = nn.Parameter(init * torch.ones(width), requires_grad=True)
         self.nested = nn.Parameter(2 * (3 * torch.ones(1, width)))
         self.table = nn.Parameter(torch.arange(4.0) * torch.ones(width))
         self.near = nn.Parameter(torch.empty(width).normal_(mean=1.0, std=1e-7))
@@ -128,16 +128,19 @@ LAYERS = [nn.Linear, conv3x3]
 
 
 class Chosen(nn.Module):
-    """Layers that tables of the module name."""
+    """Layers that tables of the module name, and such with numbers in their names."""
 
     def __init__(self, activation="relu", width=6):
         super().__init__()
         self.fc = LAYERS[0](4, width)
         self.names = [name for name in ACTIVATIONS]
         self.activation = ACTIVATIONS[activation]()
+        for number in range(2):
+            setattr(self, f"side{number}", nn.Linear(width, 3))
 
     def forward(self, x):
-        return self.activation(self.fc(x))
+        x = self.activation(self.fc(x))
+        return sum(getattr(self, f"side{number}")(x) for number in range(2))
 
 
 class Shifted(nn.Module):
