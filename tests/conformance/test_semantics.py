@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from deliralike.conformance import compare
+from deliralike.conformance.findings import FAILED
 from deliralike.conformance.levels import semantics
 from deliralike.conformance.observe.units import Call, Recording
 from deliralike.conformance.places import Tap
 from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.arrays import same_named
-from tests.conformance.small import Deep, Network, batch, get, made
+from tests.conformance.small import Deep, Network, Plain, batch, get, made
 
 
 def look(network, training=True, given=None, loss=classification_loss, **options):
@@ -23,6 +24,15 @@ def look(network, training=True, given=None, loss=classification_loss, **options
             training,
             **options,
         )
+
+
+def modes(reference, candidate, **options):
+    return {
+        name: semantics.compared(
+            look(reference, training, **options), look(candidate, training, **options)
+        )
+        for name, training in semantics.MODES.items()
+    }
 
 
 def test_a_look_is_what_the_backend_computes(backend):
@@ -41,6 +51,43 @@ def test_a_look_is_what_the_backend_computes(backend):
     np.testing.assert_allclose(
         seen.recording.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-15
     )
+
+
+class Biased(Deep):
+    """Its running statistics move twice as fast."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = self.nn.BatchNorm1d(4, momentum=0.2)
+
+
+def test_statistics_differ_in_training_only(backend):
+    found = modes(made(Deep), made(Biased, backend))
+    assert not found["train"].agrees
+    assert found["eval"].agrees
+    level = semantics.level(found)
+    assert level.status == FAILED
+    assert [(finding.what, finding.mode) for finding in level.findings] == [
+        ("statistics", "train")
+    ]
+    assert level.findings[0].place in ("norm.running_mean", "norm.running_var")
+
+
+class Twice(Plain):
+    """The gradient of its first layer is twice as large; all values are right."""
+
+    def forward(self, x):
+        hidden = self.nn.tanh(self.one(x))
+        return self.two(x + 2.0 * hidden - self.nn.stop_gradient(hidden))
+
+
+def test_gradients_alone_may_differ(backend):
+    found = modes(made(Plain), made(Twice, backend))["train"]
+    assert found.differences["output"].difference < 1e-13
+    assert found.differences["loss"].difference < 1e-13
+    assert found.differences["gradients"].difference == pytest.approx(1.0, rel=1e-9)
+    assert found.differences["gradients"].worst.startswith("one.")
+    assert found.differences["gradient of the input"].difference > 1e-3
 
 
 class OwnCall(torch.nn.Module):

@@ -75,16 +75,38 @@ class Listed(nn.Module):
         return torch.cat([head(x) for head in self.heads], dim=1)
 
 
+class SwishFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x * torch.sigmoid(x)
+        ctx.save_for_backward(x)
+        return result
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.saved_tensors[0]
+        s = torch.sigmoid(x)
+        return gradient * (s * (1 + x * (1 - s)))
+
+
 class ReverseFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, by):
         ctx.by = by
-        ctx.save_for_backward(x)
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx, gradient):
         return gradient.neg() * ctx.by, None
+
+
+class Swishing(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc, self.out = nn.Linear(5, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.out(SwishFunction.apply(self.fc(x)))
 
 
 class Reversing(nn.Module):

@@ -26,6 +26,7 @@ CASES = {
     "reporting": (habits.Reporting, numbers(3, 4, 6)),
     "counting": (habits.Counting, numbers(3, 6)),
     "listed": (habits.Listed, numbers(3, 5)),
+    "swishing": (habits.Swishing, numbers(3, 5)),
     "normalised": (habits.Normalised, numbers(2, 3, 7)),
     "attending": (habits.Attending, numbers(3, 4, 6)),
     "following": (habits.Following, numbers(5, 4)),
