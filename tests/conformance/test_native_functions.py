@@ -138,6 +138,48 @@ def test_a_right_port_of_attention_is_proved():
     assert loaded(*sides, TOKENS, loss=mean_square).proved
 
 
+class ChainerAttention(chainer.Chain):
+    """The same; right by default."""
+
+    def __init__(self, scale=2.0, axis=-1):
+        super().__init__()
+        with self.init_scope():
+            self.q, self.k, self.v = (L.Linear(8, 8) for _ in range(3))
+            self.o = L.Linear(8, 5)
+        self.scale, self.axis = scale, axis
+
+    def forward(self, x):
+        q, k, v = (layer(x, n_batch_axes=2) for layer in (self.q, self.k, self.v))
+        q, k, v = (
+            CF.transpose(CF.reshape(y, (3, 6, 2, 4)), (0, 2, 1, 3)) for y in (q, k, v)
+        )
+        scores = CF.matmul(q, CF.transpose(k, (0, 1, 3, 2))) / self.scale
+        y = CF.matmul(CF.softmax(scores, axis=self.axis), v)
+        return self.o(
+            CF.reshape(CF.transpose(y, (0, 2, 1, 3)), (3, 6, 8)), n_batch_axes=2
+        )
+
+
+class TorchPlain(TorchAttention):
+    """Without an activation, which Chainer does not have."""
+
+    def forward(self, x):
+        q, k, v = (
+            layer(x).view(3, 6, 2, 4).transpose(1, 2)
+            for layer in (self.q, self.k, self.v)
+        )
+        weights = (q @ k.transpose(-2, -1) / 2.0).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(3, 6, 8))
+
+
+def test_a_loss_that_is_near_by_chance_turns_no_input():
+    # With these start values the loss is ten times nearer when batch and time are exchanged.
+    torch.manual_seed(31)
+    sides = TorchPlain(), ChainerAttention(scale=1.0)
+    proof = loaded(*sides, TOKENS, loss=mean_square)
+    assert "being the output of matmul() instead of scaled: times 0.5" in first(proof)
+
+
 class FlaxOther(FlaxAttention):
     """The same in other words: queries are scaled, and weights are normalised by hand."""
 

@@ -47,6 +47,24 @@ def test_networks_written_once_are_equal_from_one_seed(backend):
     assert level.figures["parameters"][0] == mlp().count_parameters()
 
 
+@pytest.mark.parametrize("name", ports.PORTS)
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [("torch", "jax"), ("jax", "chainer"), ("chainer", "torch")]
+)
+def test_right_ports_pass_through_their_match(name, ours, theirs):
+    reference, candidate = ports.build(name, ours, 1), ports.build(name, theirs, 2)
+    match = matching.propose(reference, candidate)
+    before = structure.level(Subject(reference), Subject(candidate), match)
+    compared = {pair.reference[0].source for pair in match.names}
+    assert {finding.place for finding in before.findings} == compared
+    assert max(finding.difference for finding in before.findings) == before.worst
+    candidate.load_neutral_state(
+        match.to_candidate(reference.neutral_state()), strict=False
+    )
+    after = structure.level(Subject(reference), Subject(candidate), match)
+    assert (after.status, after.findings, after.worst) == ("passed", (), 0.0)
+
+
 def test_start_values_are_judged_or_loaded():
     reference, candidate = mlp(), mlp(seed=1)
     judged = structure.level(Subject(reference), Subject(candidate))
