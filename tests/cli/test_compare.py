@@ -42,6 +42,13 @@ def load(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def reported(folder, words, *more):
+    """The proof of a command, from its report."""
+    path = folder / "a.json"
+    run(*more, *words.split(), "--report", path)
+    return load(path)
+
+
 def test_a_right_network_is_proved_and_reported_in_every_form(tmp_path):
     paths = [tmp_path / f"report.{ending}" for ending in ("html", "md", "json", "txt")]
     printed = run(
@@ -96,30 +103,12 @@ def test_the_time_of_a_report_is_what_a_user_waited_for(tmp_path, monkeypatch):
 
 
 def test_trying_the_network_leaves_its_running_statistics(tmp_path):
-    run(
-        "resnet8",
-        "--set",
-        "in_channels=1",
-        *TWO,
-        "--levels",
-        "L0,L1",
-        "--report",
-        tmp_path / "a.json",
-    )
-    assert load(tmp_path / "a.json")["verdict"] == "proved"
+    words = "resnet8 --set in_channels=1 --levels L0,L1"
+    assert reported(tmp_path, words, *TWO)["verdict"] == "proved"
 
 
 def test_levels_are_chosen_and_one_backend_is_compared_with_itself(tmp_path):
-    run(
-        *MLP,
-        "--backends",
-        "torch",
-        "--levels",
-        "L0,L1",
-        "--report",
-        tmp_path / "a.json",
-    )
-    proof = load(tmp_path / "a.json")
+    proof = reported(tmp_path, "--backends torch --levels L0,L1", *MLP)
     assert (proof["reference"], proof["candidate"]) == ("MLP on torch", "MLP on torch")
     assert {level["name"] for level in proof["levels"]} == {"L0", "L1"}
 
@@ -152,17 +141,8 @@ def test_inputs_are_small_where_the_network_takes_them(name, settings, shape, tm
     given = [
         part for key, value in settings.items() for part in ("--set", f"{key}={value}")
     ]
-    run(
-        name,
-        *given,
-        "--backends",
-        "torch",
-        "--levels",
-        "L0,L1",
-        "--report",
-        tmp_path / "a.json",
-    )
-    assert load(tmp_path / "a.json")["batch"]["batch[0]"].endswith(f"64 {shape}")
+    proof = reported(tmp_path, "--backends torch --levels L0,L1", name, *given)
+    assert proof["batch"]["batch[0]"].endswith(f"64 {shape}")
 
 
 class WithAuxiliaryScores(Network):
@@ -181,16 +161,7 @@ def test_outputs_in_training_decide_whether_there_are_labels(monkeypatch, tmp_pa
         registry._architectures, "auxiliary", None
     )  # gone after the test
     zoo.register(WithAuxiliaryScores, name="auxiliary", shape=(5,), dims=(0,))
-    run(
-        "auxiliary",
-        "--backends",
-        "torch",
-        "--levels",
-        "L0,L1",
-        "--report",
-        tmp_path / "a.json",
-    )
-    proof = load(tmp_path / "a.json")
+    proof = reported(tmp_path, "auxiliary --backends torch --levels L0,L1")
     assert proof["verdict"] == "proved"
     assert list(proof["batch"]) == ["batch[0]"]  # labels would stand beside the inputs
 
@@ -332,15 +303,5 @@ def test_a_report_that_cannot_be_written_is_refused_before_the_work(monkeypatch)
 
 def test_a_network_without_labels_is_compared_by_a_distance(tmp_path):
     """A variational autoencoder gives a tuple."""
-    run(
-        "vae",
-        "--backends",
-        "torch",
-        "--levels",
-        "L1",
-        "--batch",
-        2,
-        "--report",
-        tmp_path / "a.json",
-    )
-    assert load(tmp_path / "a.json")["verdict"] == "proved"
+    proof = reported(tmp_path, "vae --backends torch --levels L1 --batch 2")
+    assert proof["verdict"] == "proved"

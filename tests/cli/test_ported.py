@@ -166,21 +166,6 @@ def test_a_class_is_compared_with_its_ports_on_other_backends(place):
     )  # the class itself is the reference
 
 
-def test_a_run_of_a_class_predicts_on_another_backend(place):
-    run(*TRAIN, "--backend", "torch")
-    shown = run("predict", "run", "--backend", "chainer").stdout
-    files = [
-        (place / "run" / f"predictions-{name}.csv") for name in ("torch", "chainer")
-    ]
-    run("predict", "run")
-    assert "models.py:Net on " in shown
-    labels = [
-        [line.split(",")[:3] for line in file.read_text().splitlines()]
-        for file in files
-    ]
-    assert labels[0] == labels[1]
-
-
 def test_a_run_of_a_class_predicts_new_samples_on_another_backend(place):
     run(*TRAIN, "--backend", "torch")
     images = np.random.default_rng(3).random((3, 1, 8, 8)).astype(np.float32)

@@ -46,11 +46,16 @@ def moved(kind):
     return network
 
 
-def proof(reference, candidate, *inputs, classes=4, **options):
-    """Of a class of PyTorch and its port, which gets the reference's weights."""
+def loaded(reference, candidate, batch, **options):
+    """A quick comparison of a port, which gets the reference's weights."""
     options = {"weights": "load", "levels": QUICK} | options
+    return compare(reference, candidate, batch, **options)
+
+
+def proof(reference, candidate, *inputs, classes=4, **options):
+    """Of a class of PyTorch and its port."""
     given = (*inputs, labels(len(inputs[0]), classes))
-    return compare(moved(reference), candidate, given, **options)
+    return loaded(moved(reference), candidate, given, **options)
 
 
 def made(kind, backend="torch", *args, seed=1, **settings):

@@ -3,11 +3,9 @@
 import torch
 
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import compare
-from tests.conformance.small import batch
+from tests.conformance.small import batch, loaded
 
 nn, L, CF = torch.nn, chainer.links, chainer.functions
-LEVELS = ("L0", "L1", "L3")
 
 
 class Aliased(nn.Module):
@@ -39,6 +37,6 @@ class OnChainer(chainer.Chain):
 
 
 def test_what_is_read_after_it_was_written_over_is_named():
-    proof = compare(Aliased(), OnChainer(), batch(), weights="load", levels=LEVELS)
+    proof = loaded(Aliased(), OnChainer(), batch())
     cause = "the input of s being the output of fc instead of the output of r.0"
     assert proof.diverges and f"Explained by {cause}" in proof.headline

@@ -26,12 +26,6 @@ def test_an_array_that_is_close_as_it_lies_is_not_taken_for_a_turned_one():
     assert not orders.used
 
 
-def test_an_array_that_is_far_as_it_lies_is_found_turned():
-    reference = drawn(SIDE, SIDE, SIDE, SIDE)
-    (leaf,) = align(reference, reference.transpose(0, 2, 3, 1)).leaves
-    assert leaf.transform.axes == (0, 2, 3, 1)
-
-
 class Deep(torch.nn.Module):
     """A network whose output hardly depends on what is put in.
 

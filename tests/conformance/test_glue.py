@@ -63,21 +63,6 @@ def test_causes_between_layers_are_named(backend, change):
     assert finding.explanation.match < 1e-12
 
 
-def test_what_nothing_explains_is_called_unknown():
-    class Odd(Plain):
-        def joined(self, x, y):
-            return (
-                x
-                + y
-                * self.nn.constant(np.random.default_rng(0).standard_normal((1, 4)), y)
-                ** 3
-            )
-
-    finding = found(Plain, made(Odd, "chainer")).findings[0]
-    assert (finding.place, finding.kind) == ("", "Plain")
-    assert finding.explanation is None or not finding.explanation.known
-
-
 class Residual(torch.nn.Module):
     """A block with a norm before it, and positions that are added to its input."""
 

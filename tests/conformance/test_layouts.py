@@ -2,11 +2,7 @@
 
 import numpy as np
 
-from deliralike.conformance.layout_adapter import fit
-from deliralike.conformance.matching import propose
 from deliralike.conformance.matching.aligning import Orders, align
-from deliralike.conformance.subject import Subject
-from tests.conformance import ports
 
 CHANCE = np.random.default_rng(3)
 
@@ -83,15 +79,3 @@ def test_numbers_of_an_array_that_is_given_twice_are_added():
     found = align((x, x), x)
     (together,) = found.numbers_there([np.ones((2, 3)), 2 * np.ones((2, 3))], 1)
     np.testing.assert_array_equal(together, 3 * np.ones((2, 3)))
-
-
-def test_the_layout_in_which_a_network_agrees_is_found():
-    batch = (*ports.batch("cnn"), np.array([0, 2]))
-    reference = Subject(ports.build("cnn", "torch", 1))
-    for name, inputs in (("jax", {4: (0, 2, 3, 1)}), ("chainer", {})):
-        candidate = ports.build("cnn", name, 2)
-        match = propose(reference.network, candidate)
-        candidate.load_neutral_state(
-            match.to_candidate(reference.network.neutral_state())
-        )
-        assert fit(reference, Subject(candidate), batch).layout.inputs == inputs

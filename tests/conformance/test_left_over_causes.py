@@ -11,7 +11,7 @@ from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.errors import SettingError
-from tests.conformance.small import QUICK, labels, normal, proof
+from tests.conformance.small import QUICK, labels, loaded, normal, proof
 
 L = chainer.links
 
@@ -161,7 +161,7 @@ def test_a_kernel_that_a_port_has_nowhere_is_a_difference_whatever_the_names():
     sides = Stack.on("torch")(), Stack.on("chainer")(left_out=1)
     draw = np.random.default_rng(0).standard_normal
     batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
-    found = compare(*sides, batch, weights="load", levels=QUICK)
+    found = loaded(*sides, batch)
     assert found.headline.startswith("DIVERGES at body.1.weight (Conv2d), missing")
 
 
@@ -179,9 +179,7 @@ class Unlike(Network):
 def test_what_does_not_match_stands_in_the_first_and_the_last_sentence_alone():
     draw = np.random.default_rng(0).standard_normal
     batch = draw((3, 3, 9, 9)), np.array([0, 1, 4])
-    found = compare(
-        Stack.on("torch")(), Unlike.on("chainer")(), batch, weights="load", levels=QUICK
-    )
+    found = loaded(Stack.on("torch")(), Unlike.on("chainer")(), batch)
     assert found.headline.startswith("NOT PROVED")
     assert str(found).count("does not match") == 2
     named = found.headline.count("missing: ") + found.headline.count("unexpected: ")

@@ -13,11 +13,8 @@ from deliralike.conformance.subject import Subject
 from deliralike.training import classification_loss
 from tests.conformance import small
 from tests.conformance.small import (
-    Block,
     Deep,
     Network,
-    Pair,
-    Plain,
     Shared,
     argument,
     batch,
@@ -115,51 +112,6 @@ def test_a_mistake_of_the_gradient_alone_is_found_where_it_is(backend):
     (place,) = found(made(Deep, "torch"), candidate)
     assert (place.path, str(place.what)) == ("inner.left.act", "gradient of args[0]")
     assert place.difference == pytest.approx(1.0, rel=1e-9)
-
-
-class Scaled(Block):
-    """A block whose own code differs, its layers do not."""
-
-    def forward(self, x):
-        return self.act(self.fc(x)) * 1.6
-
-
-def test_what_a_block_does_between_its_layers_is_the_block_itself(backend):
-    class Odd(Pair):
-        def __init__(self):
-            super().__init__()
-            self.right = Scaled()
-
-    class OddDeep(Deep):
-        def __init__(self):
-            super().__init__()
-            self.inner = Odd()
-
-    (place,) = found(made(Deep, "torch"), made(OddDeep, backend))
-    assert (place.path, place.kind, str(place.what)) == (
-        "inner.right",
-        "Block",
-        "output",
-    )
-    assert place.difference == pytest.approx(0.1 / 1.5, rel=1e-9)
-    assert place.glue is not None
-
-
-@pytest.mark.parametrize(
-    ("method", "what"), [("relu", "the input of two"), ("tanh", "the input of tanh()")]
-)
-def test_another_function_or_another_input_of_one_is_detected_by_what_follows(
-    backend, method, what
-):
-    class Other(Plain):
-        def forward(self, x):
-            if method == "relu":
-                return self.two(self.joined(x, self.nn.relu(self.one(x))))
-            return self.two(self.joined(x, self.nn.tanh(self.one(x) * 1.1)))
-
-    (place,) = found(made(Plain, "torch"), made(Other, backend))
-    assert (place.path, place.kind) == ("", "Plain")
-    assert str(place.what).startswith(what)
 
 
 def test_a_block_that_raises_at_the_references_inputs_is_a_place():

@@ -13,12 +13,11 @@ from torch.nn.utils import rnn
 
 from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.conformance import compare
 from deliralike.errors import ProofFailed
 from deliralike.network import Network
+from tests.conformance.small import loaded
 
 L, CF = chainer.links, chainer.functions
-QUICK = ("L0", "L1", "L3")
 GENERATOR = np.random.default_rng(0)
 PICTURES = GENERATOR.normal(size=(5, 1, 6, 6)), np.arange(5) % 3
 
@@ -148,8 +147,7 @@ class Paths(Network):
 
 def proof(reference, candidate, **options):
     """A comparison with the reference's weights."""
-    options = {"levels": QUICK, **options}
-    return compare(reference, candidate, PICTURES, weights="load", **options)
+    return loaded(reference, candidate, PICTURES, **options)
 
 
 @pytest.mark.parametrize("candidate", [OnTorch, OnFlax, OnChainer])
@@ -470,10 +468,10 @@ def test_so_is_a_port_whose_framework_draws_within_a_layer(
     torch.manual_seed(0)
     batch = GENERATOR.normal(size=(5, 4, 8)), np.arange(5) % 3
     sides = reference(), candidate()
-    found = compare(*sides, batch, weights="load", levels=QUICK)
+    found = loaded(*sides, batch)
     assert found.level("L1").status == "passed", str(found)
     sides = reference(), candidate(0.2)
-    found = compare(*sides, batch, weights="load", levels=QUICK)
+    found = loaded(*sides, batch)
     assert finding in str(found.findings[0]), str(found)
     assert "Could not be judged" not in str(found)
 
@@ -485,7 +483,7 @@ def test_dropout_that_goes_on_in_evaluation_is_named_there():
             y = torch.tanh(self.fc(y.flatten(1)))
             return self.out(F.dropout(y, self.rate))
 
-    proof = compare(OnTorch(), Forgetful(), PICTURES, weights="load", levels=QUICK)
+    proof = loaded(OnTorch(), Forgetful(), PICTURES)
     assert "forward, eval" in proof.headline
     assert "dropout p=0.3 instead of 0, called once instead of never" in proof.headline
 
@@ -500,5 +498,5 @@ def test_of_equal_calls_that_which_is_missing_is_named():
     )
     candidate[1][3] = torch.nn.Identity()
     batch = GENERATOR.normal(size=(5, 6)), np.arange(5) % 6
-    proof = compare(reference, candidate, batch, weights="load", levels=QUICK)
+    proof = loaded(reference, candidate, batch)
     assert proof.findings[0].place == "1.3", proof.headline

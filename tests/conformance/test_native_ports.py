@@ -2,6 +2,7 @@
 port proved."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.conformance.layout_adapter import fit
 from deliralike.conformance.subject import Subject
+from tests.conformance.small import loaded
 
 L, CF = chainer.links, chainer.functions
 QUICK = ("L0", "L1", "L3")
@@ -117,7 +119,7 @@ def test_a_right_port_of_a_chainer_snapshot_is_proved_on_every_level(snapshot):
 
 
 def test_a_slope_that_no_list_names(snapshot):
-    proof = compare(snapshot, Port(slope=0.13), PICTURES, weights="load", levels=QUICK)
+    proof = loaded(snapshot, Port(slope=0.13), PICTURES)
     why = sole(proof, "the network", "output")
     assert why.startswith("Explained by negative_slope=0.13 instead of 0.2 (")
 
@@ -175,7 +177,7 @@ class TorchNorm(nnx.BatchNorm):
         if not self.use_running_average:
             count = x.size // x.shape[-1]
             self.var.set_value(
-                old + (self.var.get_value() - old) * (count / (count - 1))
+                old + (self.var.get_value() - old) * (count / max(count - 1, 1))
             )
         return y
 
@@ -229,9 +231,7 @@ NAMES = {"enter": "encoder", "leave": "decoder"}
 def test_all_mistakes_of_a_flax_port_at_once():
     """Each layer is judged alone, so that no mistake hides another."""
     chosen = Choices(norm=nnx.BatchNorm, momentum=0.1, padding="SAME", skip_first=False)
-    proof = compare(
-        UNet(), FlaxUNet(chosen), SCENES, weights="load", levels=QUICK, names=NAMES
-    )
+    proof = loaded(UNet(), FlaxUNet(chosen), SCENES, names=NAMES)
     for norm in ("enter.norm", "leave.norm"):
         why = sole(proof, norm, "running_mean")
         assert "momentum 0.9 instead of 0.1" in why and "running variance biased" in why
@@ -242,13 +242,13 @@ def test_all_mistakes_of_a_flax_port_at_once():
 
 
 def test_a_mended_flax_port_is_proved():
-    proof = compare(UNet(), FlaxUNet(Choices()), SCENES, weights="load", levels=QUICK)
+    proof = loaded(UNet(), FlaxUNet(Choices()), SCENES)
     assert proof.proved, proof
 
 
 def test_resizing_that_is_joined_with_a_skip_connection():
     sides = UNet(resized=True), UNet(resized=True, aligned=False)
-    proof = compare(*sides, SCENES, weights="load", levels=QUICK)
+    proof = loaded(*sides, SCENES)
     why = sole(proof, "the network", "output")
     assert why.startswith(
         "Explained by resizing linear, align_corners=False instead of linear"
@@ -314,9 +314,7 @@ def test_weights_that_are_tied_on_one_side_only_are_loaded():
 
 def test_weights_that_are_equal_and_not_tied_are_another_structure():
     """Their gradients are apart: no layer is accused of it."""
-    proof = compare(
-        Language(is_tied=False), Attending(), WORDS, weights="load", levels=QUICK
-    )
+    proof = loaded(Language(is_tied=False), Attending(), WORDS)
     assert proof.diverges
     assert (
         "wte.weight (Embedding), tied to head.weight, in the reference by itself"
@@ -353,27 +351,11 @@ class FlaxNormed(nnx.Module):
         return self.out(jax.nn.relu(self.norm(self.fc(x))))
 
 
-class Unbiased(nnx.BatchNorm):
-    """Flax's own, with the unbiased running variance and the momentum of PyTorch."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, momentum=0.9, **kwargs)
-
-    def __call__(self, x):
-        kept = self.momentum * self.var.get_value()
-        y = super().__call__(x)
-        if not self.use_running_average:
-            count = len(x)
-            biased = self.var.get_value() - kept
-            self.var.set_value(kept + biased * count / max(count - 1, 1))
-        return y
-
-
 VECTORS = GENERATOR.normal(size=(6, 4)), np.arange(6) % 3
 
 
 def test_a_right_batch_norm_may_take_a_batch_of_one_that_pytorch_refuses():
-    sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(Unbiased)
+    sides = Normed(nn.BatchNorm1d(4)), FlaxNormed(partial(TorchNorm, momentum=0.9))
     proof = compare(*sides, VECTORS, weights="load", levels=("L0", "L1", "L7"))
     assert proof.proved, proof
 
@@ -416,7 +398,7 @@ def network_with(middle):
 def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one_name():
     """With `"load"` too, though it may be that names mean something else."""
     sides = (network_with(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))
-    proof = compare(*sides, PICTURES, weights="load", levels=QUICK)
+    proof = loaded(*sides, PICTURES)
     assert proof.headline.startswith(
         "DIVERGES at 1.bias (Conv2d), in the candidate only."
     )

@@ -9,10 +9,9 @@ from flax import nnx
 from torch import nn
 from torch.nn import functional as F
 
-from deliralike.conformance import compare
 from deliralike.network import Network
+from tests.conformance.small import loaded
 
-QUICK = ("L0", "L1", "L3")
 GENERATOR = np.random.default_rng(0)
 PICTURES = GENERATOR.normal(size=(3, 2, 9, 9)), GENERATOR.integers(0, 3, 3)
 ROWS = GENERATOR.normal(size=(5, 6)), GENERATOR.integers(0, 6, 5)
@@ -20,7 +19,7 @@ ROWS = GENERATOR.normal(size=(5, 6)), GENERATOR.integers(0, 6, 5)
 
 def places(reference, candidate, batch):
     """Each place of level L3 with its cause."""
-    proof = compare(reference, candidate, batch, weights="load", levels=QUICK)
+    proof = loaded(reference, candidate, batch)
     assert proof.verdict == "diverges"
     found = [one for one in proof.findings if one.level == "L3"]
     return [(one.place, one.what, str(one.explanation)) for one in found]
@@ -151,21 +150,21 @@ class Normed(nn.Module):
 @pytest.mark.parametrize("forgotten", [["mean"], ["var"]])
 def test_fresh_statistics_that_evaluation_does_not_read_are_missed_there(forgotten):
     torch.manual_seed(0)
-    proof = compare(Normed(), Normed(forgotten), ROWS, weights="load", levels=QUICK)
+    proof = loaded(Normed(), Normed(forgotten), ROWS)
     assert proof.verdict == "diverges"
     assert proof.findings[0].mode == "eval"
 
 
 def test_a_second_call_that_differs_is_a_difference():
     torch.manual_seed(0)
-    proof = compare(Normed(), Normed(growth=1.5), ROWS, weights="load", levels=QUICK)
+    proof = loaded(Normed(), Normed(growth=1.5), ROWS)
     assert proof.verdict == "diverges"
     assert "the second one" in " ".join(proof.level("L1").notes)
 
 
 def test_a_right_network_with_buffers_is_proved_over_two_calls():
     torch.manual_seed(0)
-    proof = compare(Normed(), Normed(), ROWS, weights="load", levels=QUICK)
+    proof = loaded(Normed(), Normed(), ROWS)
     assert proof.verdict == "proved"
 
 
@@ -177,7 +176,7 @@ def test_what_two_slips_do_together_is_said_of_neither_alone():
 
     other = Two()
     other.last.eps = 1e-3
-    proof = compare(Residual(), other, ROWS, weights="load", levels=QUICK)
+    proof = loaded(Residual(), other, ROWS)
     effects = [one.effect for one in proof.findings if one.level == "L3"]
     assert len(effects) > 1
     assert all(each.startswith("Effect of all on evaluation") for each in effects)

@@ -11,7 +11,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from deliralike.conformance.explain import substitution
 from deliralike.errors import ProofFailed
-from tests.conformance.small import batch, made
+from tests.conformance.small import batch, loaded, made
 
 MODES = {"train": True, "eval": False}
 
@@ -187,9 +187,7 @@ class Link(chainer.Chain):
 def test_an_error_of_a_framework_names_the_layer_and_the_line_that_called_it(
     candidate, error
 ):
-    proof = compare(
-        Right(), candidate(), batch(), weights="load", levels=("L0", "L1", "L3")
-    )
+    proof = loaded(Right(), candidate(), batch())
     assert proof.headline.startswith(f"DIVERGES at fc (Linear), raises {error}: ")
     line = line_of(candidate.forward, "self.fc(x)")
     assert proof.headline.endswith(f"test_raising.py:{line}, in forward.")

@@ -4,10 +4,9 @@ other sizes."""
 import numpy as np
 import torch
 
-from deliralike.conformance import compare
 from deliralike.conformance.subject import Subject
+from tests.conformance.small import loaded
 
-QUICK = ("L0", "L1", "L3")
 ROWS = {
     "x": np.random.default_rng(0).normal(size=(4, 3)),
     "label": np.array([0, 1, 1, 0]),
@@ -34,7 +33,7 @@ def test_a_subject_takes_a_native_network():
     def side(**settings):
         return Subject(OfDict(**settings), loss_of_dict)
 
-    proof = compare(side(), side(), (ROWS,), weights="load", levels=QUICK)
+    proof = loaded(side(), side(), (ROWS,))
     assert proof.proved, proof
-    proof = compare(side(), side(slope=0.2), (ROWS,), weights="load", levels=QUICK)
+    proof = loaded(side(), side(slope=0.2), (ROWS,))
     assert "negative_slope=0.2 instead of 0.01" in proof.headline

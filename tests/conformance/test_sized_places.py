@@ -12,35 +12,20 @@ L, CF = chainer.links, chainer.functions
 PICTURES = (np.random.default_rng(2).normal(size=(3, 2, 9, 9)),)
 
 
-class Dense(nn.Module):
-    """A dense block with a transition before it, in small."""
+class Pooled(nn.Module):
+    """What follows the pool takes any size."""
 
     def __init__(self, ceil_mode=False, groups=1):
         super().__init__()
         self.features = nn.Sequential()
         self.features.stem = nn.Conv2d(2, 4, 3, padding=1, bias=False)
         self.features.pool = nn.MaxPool2d(2, 2, ceil_mode=ceil_mode)
-        self.features.layer = Layer(groups)
+        self.features.conv = nn.Conv2d(4, 6, 3, padding=1, groups=groups)
         self.features.norm = nn.BatchNorm2d(6)
         self.head = nn.Linear(6, 3)
 
     def forward(self, x):
-        y = torch.relu(self.features(x))
-        return self.head(nn.functional.adaptive_avg_pool2d(y, 1).flatten(1))
-
-
-class Layer(nn.Module):
-    """What it is given, and more channels."""
-
-    def __init__(self, groups=1):
-        super().__init__()
-        self.norm, self.conv = (
-            nn.BatchNorm2d(4),
-            nn.Conv2d(4, 2, 3, padding=1, groups=groups),
-        )
-
-    def forward(self, x):
-        return torch.cat([x, self.conv(torch.relu(self.norm(x)))], 1)
+        return self.head(torch.relu(self.features(x)).mean((2, 3)))
 
 
 class OnChainer(chainer.Chain):
@@ -62,28 +47,13 @@ class Features(chainer.Chain):
     def __init__(self, groups, settings):
         super().__init__()
         with self.init_scope():
-            self.stem, self.pool = (
-                L.Convolution2D(2, 4, 3, pad=1, nobias=True),
-                Pool(settings),
-            )
-            self.layer = ChainerLayer(groups)
+            self.stem = L.Convolution2D(2, 4, 3, pad=1, nobias=True)
+            self.pool = Pool(settings)
+            self.conv = L.Convolution2D(4, 6, 3, pad=1, groups=groups)
             self.norm = L.BatchNormalization(6, eps=1e-5, decay=0.9)
 
     def forward(self, x):
-        return self.norm(self.layer(self.pool(self.stem(x))))
-
-
-class ChainerLayer(chainer.Chain):
-    """What it is given, and more channels."""
-
-    def __init__(self, groups):
-        super().__init__()
-        with self.init_scope():
-            self.norm = L.BatchNormalization(4, eps=1e-5, decay=0.9)
-            self.conv = L.Convolution2D(4, 2, 3, pad=1, groups=groups)
-
-    def forward(self, x):
-        return CF.concat([x, self.conv(CF.relu(self.norm(x)))])
+        return self.norm(self.conv(self.pool(self.stem(x))))
 
 
 class Pool(chainer.Chain):
@@ -114,7 +84,7 @@ def first(reference, candidate, weights="judge"):
 
 def like(reference, **settings):
     """The network with other settings, and its weights as far as they fit."""
-    candidate = Dense(**settings)
+    candidate = Pooled(**settings)
     own = candidate.state_dict()
     state = reference.state_dict().items()
     candidate.load_state_dict(
@@ -124,7 +94,7 @@ def like(reference, **settings):
 
 
 def test_a_pool_that_gives_another_size_is_the_place():
-    found = first(reference := Dense(), like(reference, ceil_mode=True))
+    found = first(reference := Pooled(), like(reference, ceil_mode=True))
     assert (found.place, found.what) == ("features.pool", "output"), found
     assert "ceil" in found.explanation.cause
     found = first(reference, OnChainer(), "load")
@@ -133,13 +103,13 @@ def test_a_pool_that_gives_another_size_is_the_place():
 
 
 def test_a_weight_of_another_shape_is_the_place():
-    found = first(reference := Dense(), like(reference, groups=2))
+    found = first(reference := Pooled(), like(reference, groups=2))
     assert (found.level, found.place, found.kind) == (
         "L0",
-        "features.layer.conv.weight",
+        "features.conv.weight",
         "Conv2d",
     )
-    assert found.what == "shape (2, 2, 3, 3), in the reference (2, 4, 3, 3)"
+    assert found.what == "shape (6, 2, 3, 3), in the reference (6, 4, 3, 3)"
     assert found.explanation.cause == "groups=2 instead of 1"
     assert first(reference, OnChainer(2, cover_all=False), "load").place == found.place
 

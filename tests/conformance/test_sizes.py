@@ -11,6 +11,7 @@ from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import Subject, compare
 from deliralike.conformance.loss_tracing import first_call
 from tests.compiled import compilations
+from tests.conformance.small import loaded
 
 LEVELS = ("L0", "L1", "L3", "L7")
 
@@ -112,9 +113,7 @@ def test_a_layer_whose_result_has_another_size_is_the_place(port):
     """What follows takes any size, and the head gets as many numbers as before."""
     wrong = port()
     wrong.conv.stride = (1, 1)
-    proof = compare(
-        Strided(), wrong, pictures(9), weights="load", levels=("L0", "L1", "L3")
-    )
+    proof = loaded(Strided(), wrong, pictures(9))
     assert proof.headline.startswith("DIVERGES at conv (Conv2d), forward, train: ")
     assert "Explained by stride=1 instead of 2 (" in proof.headline
 

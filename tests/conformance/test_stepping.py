@@ -110,6 +110,16 @@ def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
     assert finding.what == "update conv.weight at step 1"
 
 
+def test_the_subjects_stay_as_they_are():
+    reference, candidate = sides(
+        following("adam", lr=0.1), following("adam", lr=0.1), "chainer"
+    )
+    before = candidate.network.neutral_state()
+    assert stepping.level(reference, candidate).status == PASSED
+    after = candidate.network.neutral_state()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
 # What is right
 # -----------------------------------------------------------------------------
 

@@ -67,15 +67,6 @@ def test_the_name_of_a_family_not_loaded_yet_is_refused():
     )
 
 
-@pytest.mark.parametrize("words", ["['backends']", "['zoo', 'resnet*']", "['--help']"])
-def test_commands_that_only_list_load_no_framework_and_no_family(words):
-    modules = loaded_after(
-        f"from deliralike.cli import app; app({words}, standalone_mode=False)",
-    )
-    assert not FRAMEWORKS & modules
-    assert not families(modules)
-
-
 def test_a_package_finds_each_name_where_type_checkers_find_it(subtests):
     for name in PACKAGES:
         package = importlib.import_module(name)

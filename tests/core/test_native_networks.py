@@ -6,23 +6,12 @@ import numpy as np
 import pytest
 
 from deliralike import Network, wrap
-from tests.losses import mean_square_error
-
-RNG = np.random.default_rng(2)
-X = RNG.normal(size=(7, 4)).astype(np.float32)
-Y = RNG.normal(size=(7, 2)).astype(np.float32)
-WEIGHTS = {
-    "hidden.weight": RNG.normal(size=(5, 4)).astype(np.float32),
-    "hidden.bias": RNG.normal(size=5).astype(np.float32),
-    "out.weight": RNG.normal(size=(2, 5)).astype(np.float32),
-    "out.bias": RNG.normal(size=2).astype(np.float32),
-}
 
 
-def torch_network(base):
+def torch_network():
     import torch
 
-    class Native(base or torch.nn.Module):
+    class Native(torch.nn.Module):
         def __init__(self):
             super().__init__()
             self.hidden, self.out = torch.nn.Linear(4, 5), torch.nn.Linear(5, 2)
@@ -31,78 +20,6 @@ def torch_network(base):
             return self.out(torch.tanh(self.hidden(x)))
 
     return Native()
-
-
-def chainer_network(base):
-    import chainer
-    import chainer.links as L
-
-    class Native(base or chainer.Chain):
-        def __init__(self):
-            super().__init__()
-            with self.init_scope():
-                self.hidden, self.out = L.Linear(4, 5), L.Linear(5, 2)
-
-        def forward(self, x):
-            return self.out(chainer.functions.tanh(self.hidden(x)))
-
-    return Native()
-
-
-def jax_network(base):
-    import jax
-    from flax import nnx
-
-    class Native(base or nnx.Module):
-        def __init__(self):
-            if base:
-                super().__init__()
-            rngs = nnx.Rngs(0)
-            self.hidden, self.out = (
-                nnx.Linear(4, 5, rngs=rngs),
-                nnx.Linear(5, 2, rngs=rngs),
-            )
-
-        def __call__(self, x):
-            return self.out(jax.numpy.tanh(self.hidden(x)))
-
-    return Native()
-
-
-@pytest.fixture(params=["wrapped", "subclass"])
-def network(request, backend):
-    """A native network: a plain one that is wrapped, or a subclass of the backend's abstract
-    network."""
-    make = {"torch": torch_network, "chainer": chainer_network, "jax": jax_network}[
-        backend.name
-    ]
-    made = (
-        wrap(make(None)) if request.param == "wrapped" else make(backend.network_base)
-    )
-    made.load_neutral_state(WEIGHTS)
-    return made
-
-
-def test_its_gradients_have_neutral_names_and_layouts(network):
-    found = network.backend.gradients(mean_square_error, network, X, Y)
-    assert {name: g.shape for name, g in found.parameters.items()} == {
-        n: w.shape for n, w in WEIGHTS.items()
-    }
-    hidden = np.tanh(X @ WEIGHTS["hidden.weight"].T + WEIGHTS["hidden.bias"])
-    error = hidden @ WEIGHTS["out.weight"].T + WEIGHTS["out.bias"] - Y
-    np.testing.assert_allclose(
-        found.parameters["out.weight"],
-        2 * error.T @ hidden / error.size,
-        rtol=1e-3,
-        atol=1e-5,
-    )
-
-
-def test_its_mode_is_switched_and_restored(network):
-    network.train()
-    with network.training_mode(False):
-        assert not network.training
-    assert network.training
 
 
 # The constructor that hands its arguments to the base
@@ -162,7 +79,7 @@ def test_links_among_the_arguments_are_children_of_a_chain():
 def test_files_of_a_wrapped_module_are_those_of_the_module():
     """By PyTorch's own names too, so that a script writes the same with one process as with
     several."""
-    module, other = torch_network(None), torch_network(None)
+    module, other = torch_network(), torch_network()
     state = wrap(module).state_dict()
     assert list(state) == list(module.state_dict())
     wrap(other).load_state_dict(state)
@@ -172,7 +89,7 @@ def test_files_of_a_wrapped_module_are_those_of_the_module():
 def test_files_of_a_module_that_holds_a_wrapped_one_have_its_names():
     import torch
 
-    module, other = torch_network(None), torch_network(None)
+    module, other = torch_network(), torch_network()
     state = torch.nn.ModuleDict({"body": wrap(module)}).state_dict()
     assert list(state) == [f"body.{name}" for name in module.state_dict()]
     torch.nn.ModuleDict({"body": wrap(other)}).load_state_dict(state)

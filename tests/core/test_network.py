@@ -87,14 +87,6 @@ def test_init_kwargs_describe_networks_and_hold_none(backend):
     )
 
 
-def test_repr_shows_the_blocks(classifier):
-    text = repr(classifier)
-    assert all(
-        word in text
-        for word in ("Classifier", "stages", "Conv2d", "BatchNorm2d", "Linear")
-    )
-
-
 def test_start_values_that_are_no_distribution_are_refused(backend):
     class Named(Classifier):
         start_values = {"fc.weight": "zeros"}
@@ -164,19 +156,6 @@ def test_an_unknown_device_names_those_that_there_are(backend):
         DeviceError, match=rf"backend '{backend.name}' has no device 'cuda:99' here"
     ):
         Classifier.on(backend, device="cuda:99")()
-
-
-def test_a_plain_list_of_layers_is_refused(backend):
-    class Listed(Network):
-        def __init__(self):
-            super().__init__()
-            self.layers = [self.nn.Linear(2, 2)]
-
-    with pytest.raises(
-        ConstructionError,
-        match="attribute 'layers' is a plain list of layers.*use nn.ModuleList",
-    ):
-        Listed.on(backend)()
 
 
 def test_a_network_whose_base_was_not_initialised_is_refused(backend):
@@ -321,11 +300,9 @@ class Drifting(Network):
         return x * self.scale
 
 
-def test_a_parameter_is_not_changed_by_a_forward_pass(backend):
-    network = Drifting.on(backend)()
+def test_a_parameter_that_a_forward_pass_would_change_is_named(backend):
     with pytest.raises(TypeError, match="'scale'"):
-        run(network, np.ones((3, 2), np.float32))
-    np.testing.assert_array_equal(network.neutral_state()["scale"], np.ones(2))
+        run(Drifting.on(backend)(), np.ones((3, 2), np.float32))
 
 
 def test_a_network_on_jax_is_built_within_flax_transformations():

@@ -10,6 +10,7 @@ from deliralike import Network, backends, rules
 from deliralike.errors import ConstructionError
 from tests.conftest import BACKENDS
 
+OTHER = {"torch": "jax", "chainer": "torch", "jax": "chainer"}
 PLACES = {
     "head": lambda layer: layer,
     "heads[1]": lambda layer: [None, layer],
@@ -93,7 +94,7 @@ def test_a_layer_of_another_framework_is_refused_with_its_path(backend, place):
 
 
 def test_parameters_and_networks_of_another_framework_are_refused(backend):
-    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    other = OTHER[backend.name]
     for held in (native_parameter(other), Holder.on(other)("name", "nothing")):
         with pytest.raises(
             ConstructionError, match=f"'head' is a .* of backend '{other}'"
@@ -156,7 +157,7 @@ INDIRECT = {
 @pytest.mark.parametrize("kind", INDIRECT)
 def test_a_layer_of_another_framework_is_refused_within_objects(backend, kind):
     place, hold = INDIRECT[kind]
-    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    other = OTHER[backend.name]
     with pytest.raises(ConstructionError) as caught:
         Trunk.on(backend)("head", hold(native_layer(other)))
     assert f"'inner.0.{place}' is a Linear of backend {other!r}" in str(caught.value)
@@ -179,7 +180,7 @@ def test_a_layer_of_another_framework_in_a_sequence_is_refused(backend):
             super().__init__()
             self.body = self.nn.Sequential(self.nn.Linear(3, 3), layer)
 
-    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    other = OTHER[backend.name]
     with pytest.raises(
         ConstructionError, match=f"is a Linear of backend {other!r} in a network"
     ):
@@ -198,7 +199,7 @@ def test_a_layer_of_another_framework_that_comes_later_is_refused_by_an_optimize
     backend,
 ):
     network = Holder.on(backend)("head", "nothing")
-    other = {"torch": "jax", "chainer": "torch", "jax": "chainer"}[backend.name]
+    other = OTHER[backend.name]
     network.tail = native_layer(other)
     with pytest.raises(
         ConstructionError, match=f"'tail' is a Linear of backend {other!r}"

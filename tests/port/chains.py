@@ -1,5 +1,5 @@
 """Chains as people have written them, with their habits."""
-# ruff: noqa: RET504, UP008, UP031, UP032
+# ruff: noqa: RET504, UP008, UP031
 
 import collections
 import math
@@ -14,22 +14,6 @@ from chainer import Sequential, Variable, cuda, initializers, reporter
 from chainer.functions.activation.relu import relu
 from chainer.links.connection.convolution_2d import Convolution2D
 from chainer.links.connection.linear import Linear
-
-
-class Perceptron(chainer.Chain):
-    """Members by their names, as before Chainer 2, and sizes that are found out."""
-
-    def __init__(self, n_units, n_out):
-        super().__init__(
-            l1=L.Linear(None, n_units),
-            l2=L.Linear(None, n_units),
-            l3=L.Linear(None, n_out, nobias=True),
-        )
-
-    def __call__(self, x):
-        h1 = F.relu(self.l1(x))
-        h2 = F.relu(self.l2(h1))
-        return self.l3(h2)
 
 
 class Block(chainer.Chain):
@@ -203,23 +187,6 @@ class Listed(chainer.ChainList):
         return x
 
 
-class Discriminator(chainer.Chain):
-    """Batch normalisation without a factor, or without a shift."""
-
-    def __init__(self, ch=8):
-        super().__init__()
-        w = chainer.initializers.Normal(0.02)
-        with self.init_scope():
-            self.c0 = L.Convolution2D(3, ch, 4, 2, 1, initialW=w)
-            self.bn0 = L.BatchNormalization(ch, use_gamma=False)
-            self.l1 = L.Linear(None, 5, initialW=w)
-            self.bn1 = L.BatchNormalization(5, decay=0.8, use_beta=False)
-
-    def forward(self, x):
-        h = F.leaky_relu(self.bn0(self.c0(x)))
-        return self.bn1(self.l1(h))
-
-
 class RNNForLM(chainer.Chain):
     def __init__(self, n_vocab, n_units):
         super(RNNForLM, self).__init__()
@@ -245,85 +212,45 @@ class RNNForLM(chainer.Chain):
 
 
 class AttSeq2Seq(chainer.Chain):
-    """Encoder and decoder of links without a state, with attention over the encoder's steps."""
+    """An encoder without a state, with attention of its last step over all."""
 
     def __init__(self, vocab_size, embed_size, hidden_size):
         super(AttSeq2Seq, self).__init__(
             xe=L.EmbedID(vocab_size, embed_size, ignore_label=-1),
             enc=L.StatelessLSTM(embed_size, hidden_size),
-            ye=L.EmbedID(vocab_size, embed_size),
-            dec=L.StatelessLSTM(embed_size, hidden_size),
             pw=L.Linear(hidden_size, hidden_size),
-            hj=L.Linear(2 * hidden_size, vocab_size),
         )
         self.hidden_size = hidden_size
 
-    def __call__(self, words, targets):
+    def __call__(self, words):
         xp = self.xp
         batch = len(words)
-        c = Variable(xp.zeros((batch, self.hidden_size), dtype="f"))
+        c = None
         h = Variable(xp.zeros((batch, self.hidden_size), dtype="f"))
         hs = []
         for t in six.moves.range(words.shape[1]):
             c, h = self.enc(c, h, F.tanh(self.xe(words[:, t])))
             hs.append(h)
         hs = F.stack(hs, axis=1)
-        ys = []
-        c = None
-        for t in range(targets.shape[1]):
-            c, h = self.dec(c, h, F.tanh(self.ye(targets[:, t])))
-            w = F.softmax(F.reshape(F.matmul(hs, self.pw(h)[:, :, None]), (batch, -1)))
-            att = F.reshape(
-                F.matmul(hs, w[:, :, None], transa=True), (batch, self.hidden_size)
-            )
-            ys.append(self.hj(F.concat([h, att])))
-        return F.stack(ys, 1)
-
-
-class CBR(chainer.Chain):
-    def __init__(
-        self, ch0, ch1, bn=True, sample="down", activation=F.relu, dropout=False
-    ):
-        self.bn = bn
-        self.activation = activation
-        self.dropout = dropout
-        layers = {}
-        w = chainer.initializers.Normal(0.02)
-        if sample == "down":
-            layers["c"] = L.Convolution2D(ch0, ch1, 4, 2, 1, initialW=w)
-        else:
-            layers["c"] = L.Deconvolution2D(ch0, ch1, 4, 2, 1, initialW=w)
-        if bn:
-            layers["batchnorm"] = L.BatchNormalization(ch1)
-        super(CBR, self).__init__(**layers)
-
-    def __call__(self, x):
-        h = self.c(x)
-        if self.bn:
-            h = self.batchnorm(h)
-        if self.dropout:
-            h = F.dropout(h)
-        if self.activation is not None:
-            h = self.activation(h)
-        return h
+        w = F.softmax(F.reshape(F.matmul(hs, self.pw(h)[:, :, None]), (batch, -1)))
+        att = F.matmul(hs, w[:, :, None], transa=True)
+        return F.reshape(att, (batch, self.hidden_size))
 
 
 class Pix2PixEncoder(chainer.Chain):
-    def __init__(self, in_ch):
+    def __init__(self, in_ch, activation=F.leaky_relu):
+        self.activation = activation
         layers = {}
         w = chainer.initializers.Normal(0.02)
         layers["c0"] = L.Convolution2D(in_ch, 4, 3, 1, 1, initialW=w)
-        layers["c1"] = CBR(
-            4, 6, bn=True, sample="down", activation=F.leaky_relu, dropout=False
-        )
-        layers["c2"] = CBR(
-            6, 6, bn=True, sample="down", activation=F.leaky_relu, dropout=True
-        )
+        layers["c1"] = L.Convolution2D(4, 6, 4, 2, 1, initialW=w)
         super(Pix2PixEncoder, self).__init__(**layers)
 
     def __call__(self, x):
-        hs = [F.leaky_relu(self.c0(x))]
-        for i in range(1, 3):
+        hs = [self.c0(x)]
+        if self.activation is not None:
+            hs = [self.activation(hs[0])]
+        for i in range(1, 2):
             hs.append(self["c%d" % i](hs[i - 1]))
         return hs
 
@@ -344,72 +271,35 @@ class InstanceNorm(chainer.Chain):
 
 
 class StyleResidual(chainer.Chain):
-    def __init__(self, n_in, n_out, stride=1, ksize=3):
+    def __init__(self, n_in, n_out, ksize=3):
         w = math.sqrt(2)
         super(StyleResidual, self).__init__(
             c1=L.Convolution2D(
-                n_in, n_out, ksize, stride, 1, initialW=chainer.initializers.HeNormal(w)
+                n_in, n_out, ksize, 1, 1, initialW=chainer.initializers.HeNormal(w)
             ),
-            c2=L.Convolution2D(n_out, n_out, ksize, 1, 1),
             b1=InstanceNorm(n_out),
-            b2=L.BatchNormalization(n_out),
         )
 
     def __call__(self, x):
-        h = F.relu(self.b1(self.c1(x)))
-        h = self.b2(self.c2(h))
+        h = F.elu(self.b1(self.c1(x)))
         if x.data.shape != h.data.shape:
             xp = chainer.cuda.get_array_module(x.data)
             n, c, hh, ww = x.data.shape
             pad_c = h.data.shape[1] - c
             p = xp.zeros((n, pad_c, hh, ww), dtype=xp.float32)
-            p = chainer.Variable(p)
-            x = F.concat((p, x))
-            if x.data.shape[2:] != h.data.shape[2:]:
-                x = F.average_pooling_2d(x, 1, 2)
+            x = F.concat((chainer.Variable(p), x))
         return h + x
 
 
 class FastStyleNet(chainer.Chain):
     def __init__(self):
         super(FastStyleNet, self).__init__(
-            c1=L.Convolution2D(3, 4, 9, stride=1, pad=4),
-            b1=L.BatchNormalization(4),
-            r1=StyleResidual(4, 4),
-            r2=StyleResidual(4, 6),
-            d1=L.Deconvolution2D(6, 4, 4, stride=2, pad=1),
-            d2=L.Deconvolution2D(4, 3, 9, stride=1, pad=4),
+            r1=StyleResidual(3, 4),
+            d1=L.Deconvolution2D(4, 3, 4, stride=2, pad=1),
         )
 
     def __call__(self, x, test=False):
-        h = self.b1(F.elu(self.c1(x)))
-        h = self.r2(self.r1(h))
-        h = F.elu(self.d1(h))
-        y = self.d2(h)
-        return (F.tanh(y) + 1) * 127.5
-
-
-class A3CLSTM(chainer.Chain):
-    """A head with a recurrent core."""
-
-    def __init__(self, n_actions):
-        super(A3CLSTM, self).__init__(
-            head=L.Linear(6, 8),
-            pi=L.Linear(8, n_actions),
-            v=L.Linear(8, 1),
-            lstm=L.LSTM(8, 8),
-        )
-
-    def pi_and_v(self, state):
-        out = F.relu(self.head(state))
-        out = self.lstm(out)
-        return self.pi(out), self.v(out)
-
-    def __call__(self, state):
-        return self.pi_and_v(state)
-
-    def reset_state(self):
-        self.lstm.reset_state()
+        return (F.tanh(self.d1(self.r1(x))) + 1) * 127.5
 
 
 class NamedTwice(chainer.ChainList):
@@ -452,7 +342,9 @@ class MobileSeparable(chainer.Chain):
                 pad=1,
                 groups=in_channels,
             )
-            self.bn = L.BatchNormalization(in_channels * depth_multiplier)
+            self.bn = L.BatchNormalization(
+                in_channels * depth_multiplier, use_gamma=False
+            )
             self.pointwise = L.Convolution2D(
                 in_channels * depth_multiplier, 8, 1, nobias=True
             )
@@ -693,51 +585,33 @@ class GoogLeNetBN(chainer.Chain):
 
 
 class Assorted(chainer.Chain):
-    """Links, start values and functions that no other network here has."""
+    """Links and functions that no other network here has."""
 
-    def __init__(self, n=4, hops=2):
-        self.hops = hops
+    def __init__(self, n=4):
         super(Assorted, self).__init__(
             conv=L.Convolution2D(
                 3, n, 3, initialW=initializers.HeNormal(), initial_bias=0.1
             ),
-            dilated=L.DilatedConvolution2D(n, n, ksize=(2, 1), pad=(1, 0)),
-            bn=L.BatchNormalization(n, use_beta=False, eps=2e-5),
+            bn=L.BatchNormalization(n, use_beta=False, initial_gamma=0.5),
             bias=L.Bias(shape=(n,)),
-            shifted=L.BatchNormalization(n, initial_beta=0.001),
             sentence=ConvolutionSentence(n, n, nobias=True),
             along=L.Convolution1D(n, n, 3, pad=1),
-            norm=L.LayerNormalization(n, eps=1e-6),
         )
-        for hop in range(hops):
-            layer = L.Linear(n, n, initialW=initializers.Uniform(0.5))
-            self.add_link("hop{}".format(hop), layer)
-        with self.init_scope():
-            self.out = L.Linear(n, 3, initialW=initializers.LeCunNormal(2))
 
     def __call__(self, x):
         xp = cuda.get_array_module(x)
-        h = F.leaky_relu(self.bias(self.bn(self.conv(x))), slope=0.1)
+        h = self.bias(self.bn(self.conv(x)))
         size = h.shape[2:]
         h, indices = F.max_pooling_2d(h, 2, stride=2, return_indices=True)
         h = F.upsampling_2d(h, indices, ksize=2, stride=2, outsize=size)
-        h = F.average_pooling_2d(self.dilated(self.shifted(h)), 2, stride=1)
         h = h.reshape((len(x), h.shape[1], -1))
-        h = seq_func(self.norm, self.along(self.sentence(h)))
+        h = seq_func(F.tanh, self.along(self.sentence(h)))
         scores = F.matmul(h, h, transb=True)
         scores = scores + xp.identity(h.shape[1], dtype=xp.float32)[None]
         lowest = xp.full(scores.shape, -1e9, "f")
-        scores = F.where(xp.isnan(scores.data), lowest, scores)
-        weights = xp.ascontiguousarray(xp.arange(h.shape[1], dtype=np.float32)[::-1])
-        h = F.sum(scores * F.broadcast_to(weights, scores.shape), axis=2)
-        mean = F.reshape(F.sum(h, axis=1) / h.shape[1], (len(x), 1))
-        h, mean = F.broadcast(h, mean)
+        h = F.sum(F.where(xp.isnan(scores.data), lowest, scores), axis=2)
+        h, mean = F.broadcast(h, F.sum(h, axis=1, keepdims=True) / h.shape[1])
         h -= mean
-        if not self.hops:
-            return h
-        for hop in range(self.hops):
-            h = h + F.tanh(self["hop{}".format(hop)](h))
-        h = self.out(h)
         reporter.report({"mean": F.mean(h)}, self)
         return h
 
@@ -824,24 +698,6 @@ class TransformerPE(chainer.Chain):
         history_mask = (arange[None] <= arange[:, None])[None,]
         history_mask = self.xp.broadcast_to(history_mask, (batch, length, length))
         return history_mask
-
-
-class Autoencoder(chainer.Chain):
-    def __init__(self, n_in, n_hidden, activation=F.sigmoid, tied=True):
-        super().__init__()
-        with self.init_scope():
-            self.encoder = L.Linear(n_in, n_hidden)
-            self.decoder_bias = L.Bias(axis=1, shape=(n_in,))
-        self.activation = activation
-
-    def encode(self, x):
-        return self.activation(self.encoder(x))
-
-    def decode(self, h):
-        return self.decoder_bias(F.matmul(h, self.encoder.W))
-
-    def __call__(self, x):
-        return self.decode(self.encode(x))
 
 
 class MultiBox(chainer.Chain):

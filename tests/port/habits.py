@@ -151,28 +151,6 @@ class Packing(nn.Module):
         return self.rnn(packed)[1][-1]
 
 
-class Tabled(nn.Module):
-    """Counts its parameters, and keeps a mask and a list of arrays."""
-
-    def __init__(self, width=4, steps=7):
-        super().__init__()
-        self.fc = nn.Linear(width, width)
-        mask = torch.triu(torch.full((steps, steps), float("-inf")), diagonal=1)
-        self.register_buffer("mask", mask, persistent=False)
-        self.grids = [torch.zeros(2), torch.ones(2)]
-        self.count_parameters()
-
-    def count_parameters(self, verbose=False):
-        count = sum(np.prod(p.size()) for p in self.parameters() if p.requires_grad)
-        if verbose:
-            print(f"{count} parameters")
-        return count
-
-    def forward(self, x):
-        scores = self.fc(x) @ x.transpose(1, 2) + self.mask[: x.size(1), : x.size(1)]
-        return scores.softmax(-1) @ x
-
-
 class Gridding(nn.Module):
     """Makes a grid by a static method, which has no array at hand."""
 
@@ -514,17 +492,6 @@ class Encoder(nn.Module):
     def forward(self, x):
         mean, logvar = self.both(x.view(-1, 12)).chunk(2, dim=1)
         return self.decode(self.sampled(mean, logvar)), mean, logvar
-
-
-class OldEncoder(Encoder):
-    """Samples in training alone, as it was written before `torch.randn_like`."""
-
-    def sampled(self, mean, logvar):
-        if not self.training:
-            return mean
-        std = logvar.mul(0.5).exp_()
-        eps = std.data.new(std.size()).normal_()
-        return eps.mul(std).add_(mean)
 
 
 class DrawnEncoder(Encoder):

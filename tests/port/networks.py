@@ -2,7 +2,6 @@
 
 import math
 import numbers
-from collections import OrderedDict
 from functools import partial, wraps
 from typing import Callable, Optional
 
@@ -11,7 +10,6 @@ import torch.nn.functional as nnf
 from einops import einsum, rearrange, reduce, repeat
 from einops.layers.torch import Rearrange, Reduce
 from torch import Tensor, nn
-from torch.nn import Module, ModuleList
 
 WIDTHS = {"small": 8, "large": 12}
 
@@ -88,68 +86,13 @@ class Residual(nn.Module):
         return torch.load("nothing")
 
 
-class Attention(Module):
-    def __init__(self, dim, heads=2, drop=0.0):
-        super().__init__()
-        self.heads, self.drop = heads, drop
-        self.scale = (dim // heads) ** -0.5
-        self.qkv = nn.Linear(dim, 3 * dim, bias=False)
-        self.proj = nn.Linear(dim, dim)
-        self.register_buffer("mask", torch.tril(torch.ones(64, 64)).view(1, 1, 64, 64))
-
-    def forward(self, x):
-        b, n, c = x.shape
-        qkv = (
-            self.qkv(x)
-            .reshape(b, n, 3, self.heads, c // self.heads)
-            .permute(2, 0, 3, 1, 4)
-        )
-        q, k, v = qkv.unbind(0)
-        attn = (q @ k.transpose(-2, -1)) * self.scale
-        attn = attn.masked_fill(self.mask[:, :, :n, :n] == 0, float("-inf"))
-        attn = nnf.dropout(attn.softmax(dim=-1), p=self.drop, training=self.training)
-        x = (attn @ v).transpose(1, 2).contiguous().flatten(2)
-        return self.proj(x)
-
-
-class LanguageModel(nn.Module):
-    def __init__(self, words, dim=8, depth=2):
-        super().__init__()
-        self.embed = nn.Embedding(words, dim)
-        self.cls = nn.Parameter(torch.randn(1, 1, dim) * 0.02)
-        self.gamma = nn.Parameter(0.5 * torch.ones(dim), requires_grad=True)
-        position = torch.arange(64).unsqueeze(1).float()
-        step = torch.exp(torch.arange(0, dim, 2).float() * (-math.log(10000.0) / dim))
-        table = torch.zeros(64, dim)
-        table[:, 0::2] = torch.sin(position * step)
-        table[:, 1::2] = torch.cos(position * step)
-        self.register_buffer("table", table.unsqueeze(0))
-        self.blocks = ModuleList([Attention(dim) for _ in range(depth)])
-        self.norm = nn.LayerNorm(dim)
-        self.head = nn.Linear(dim, words, bias=False)
-        self.head.weight = self.embed.weight
-        self.apply(self._init)
-
-    def _init(self, module):
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=0.02)
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        x = torch.cat((self.cls.expand(x.shape[0], -1, -1), x), dim=1)
-        x = x + self.table[:, : x.size(1)]
-        for block in self.blocks:
-            x = x + self.gamma * block(self.norm(x))
-        return self.head(x[:, 1:])
-
-
 class Started(nn.Module):
     """Parameters with start values of many kinds, and none that a framework sets."""
 
     def __init__(self, width=4, init=0.5):
         super().__init__()
         self.zeros = nn.Parameter(0.02 * torch.zeros(width))
-        self.scaled = nn.Parameter(init * torch.ones(width))
+        self.scaled = nn.Parameter(init * torch.ones(width), requires_grad=True)
         self.nested = nn.Parameter(2 * (3 * torch.ones(1, width)))
         self.table = nn.Parameter(torch.arange(4.0) * torch.ones(width))
         self.near = nn.Parameter(torch.empty(width).normal_(mean=1.0, std=1e-7))
@@ -185,50 +128,19 @@ LAYERS = [nn.Linear, conv3x3]
 
 
 class Chosen(nn.Module):
-    """Layers that tables of the module name."""
+    """Layers that tables of the module name, and such with numbers in their names."""
 
     def __init__(self, activation="relu", width=6):
         super().__init__()
         self.fc = LAYERS[0](4, width)
         self.names = [name for name in ACTIVATIONS]
         self.activation = ACTIVATIONS[activation]()
-
-    def forward(self, x):
-        return self.activation(self.fc(x))
-
-
-class DenseLayer(nn.Sequential):
-    def __init__(self, inputs, growth):
-        super().__init__()
-        self.norm = nn.BatchNorm2d(inputs)
-        self.add_module("relu", nn.ReLU(inplace=True))
-        self.conv = conv3x3(inputs, growth)
-
-    def forward(self, x):
-        new = super().forward(x)
-        return torch.cat([x, new], 1)
-
-
-class Dense(nn.Module):
-    def __init__(self, growth=3, depth=2):
-        super().__init__()
-        layers = OrderedDict([("conv0", nn.Conv2d(3, 4, 3, 2, 1))])
-        self.features = nn.Sequential(layers)
-        for number in range(depth):
-            self.features.add_module(
-                f"dense{number}", DenseLayer(4 + number * growth, growth)
-            )
-        self.heads = nn.ModuleDict({"a": nn.Linear(4 + depth * growth, 2)})
         for number in range(2):
-            setattr(self, f"side{number}", nn.Linear(4 + depth * growth, 3))
+            setattr(self, f"side{number}", nn.Linear(width, 3))
 
-    def forward(self, x: Tensor):
-        features = self.features(x).mean([2, 3])
-        sides = [getattr(self, f"side{number}")(features) for number in range(2)]
-        return {
-            "a": self.heads["a"](features),
-            "sides": torch.stack(sides, dim=0).sum(0),
-        }
+    def forward(self, x):
+        x = self.activation(self.fc(x))
+        return sum(getattr(self, f"side{number}")(x) for number in range(2))
 
 
 class Shifted(nn.Module):

@@ -7,6 +7,7 @@ import pytest
 
 from deliralike import port
 from tests.port.corpus import entries, look
+from tests.port.proving import proved
 
 pytest.importorskip("libcst")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # their own
@@ -103,8 +104,7 @@ def test_layers_that_are_changed_once_they_exist_are_changed_in_the_port(
     x = np.random.default_rng(0).standard_normal((2, 3, 15, 13)).astype(np.float32)
     found = port(installed(f"patched_{backend}", PATCHED), (x,))
     assert found.hands == []
-    proof = found.prove(backend)
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, backend)
 
 
 TRYING = """
@@ -219,8 +219,7 @@ def test_what_did_not_run_is_left_out(installed):
     for word in ("dynamo", "bmm", "tiny_init"):
         assert word not in found.source
     assert "x = x * 1.5" in found.source  # after a loop, which is no branch
-    proof = found.prove("torch")
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, "torch")
 
 
 CREATING = """
@@ -278,8 +277,7 @@ def test_layers_that_a_table_creates_are_written_out_and_outputs_keep_their_clas
     assert found.hands == []
     assert "self.gelu, self.soft = nn.GELU(approximate='tanh'), Soft()" in found.source
     assert "from creating_port import Output" in found.source
-    proof = found.prove(backend)
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, backend)
 
 
 NAMING = """
@@ -346,5 +344,4 @@ def test_a_network_by_name_is_its_class_with_its_arguments(
     given = "Net(width=3, act_layer=self.nn.GELU, num_classes=0)"
     assert f"self.model = {given.replace('self.nn', 'nn')}" in found.source
     assert "create_model" not in found.source and "MODELS" not in found.source
-    proof = found.prove(backend)
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, backend)

@@ -7,6 +7,7 @@ import pytest
 
 from deliralike import port
 from deliralike.errors import ProofFailed
+from tests.port.proving import proved
 
 pytest.importorskip("libcst")
 pytest.importorskip("chainer")
@@ -190,8 +191,7 @@ def ported(name, text, folder, monkeypatch):
 def test_it_is_proved_without_a_touch(name, backend, tmp_path, monkeypatch):
     found = ported(name, TEXTS[name], tmp_path, monkeypatch)
     assert found.hands == []
-    proof = found.prove(backend)
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, backend)
 
 
 HANDS = {
@@ -356,8 +356,7 @@ def test_what_is_trained_is_what_the_class_trains(backend, tmp_path, monkeypatch
     parameters = dict(found.reference.named_parameters())
     assert trained == {name for name, one in parameters.items() if one.requires_grad}
     assert trained == {"body.1.0.bias"}
-    proof = found.prove(backend)
-    assert proof.headline.startswith("PROVED"), proof.headline
+    proved(found, backend)
 
 
 THAWING = """
