@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
-from deliralike.cli.console import say, show_table
+from deliralike.cli.console import console, say, show_table
 from deliralike.cli.options import Pairs, key_values, settings_option
 from deliralike.errors import SettingError, UnknownName
+
+_WIDE = 120  # the columns of a terminal in which tables show everything
 
 
 def command(
@@ -107,6 +109,9 @@ def _weights(name: str) -> None:
     rows = [dict(zip(columns, row, strict=True)) for row in table.rows()]
     if len(table.names) == sum(row["architecture"] == name for row in rows):
         columns.remove("architecture")
+    if console().width < _WIDE:
+        columns.remove("preprocessing")
+        say(f"The preprocessing is shown in a terminal of at least {_WIDE} columns.")
     cells = [[row[column] for column in columns] for row in rows]
     show_table(columns, cells, right=["classes", "size"])
     say(

@@ -48,8 +48,8 @@ def loader_of(source: Any, **options: Any) -> Loader:
     if _gives_samples(source):
         raise ArgumentError(
             f"{_class_name(source)} gives single samples, wanted batches: a DataLoader of PyTorch, "
-            "or of Hugging Face's data sets.with_format('numpy').iter(batch_size=32) in "
-            "data.Batches(function)"
+            "or, for a stream of Hugging Face's, data.Batches(lambda: "
+            "stream.with_format('numpy').iter(batch_size=32))"
         )
     if isinstance(source, Iterable) and not isinstance(source, str | bytes):
         return Batches(source, options.get("seed", 0))

@@ -79,6 +79,8 @@ def test_names_and_numbers_stay_in_one_piece_in_a_terminal_of_80_columns():
     lines = called("zoo", "resnet18", "--weights").stdout.splitlines()
     assert max(map(len, lines[1:-1])) <= 80
     assert any(line.split()[:2] == ["torchvision/IMAGENET1K_V1", "*"] for line in lines)
+    several = called("zoo", "resnet1*", "--weights").stdout.splitlines()
+    assert len(several) < 4 * len(zoo.weights("resnet1*"))
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():
