@@ -433,7 +433,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
         box.output = block.output
         index = frozenset([len(trace.flow) - 1])
         return nest.map_where(
-            _is_shape_array, lambda array: array.with_sources(index), output
+            BACKEND.is_array, lambda array: array.with_sources(index), output
         )
 
     def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
@@ -568,10 +568,6 @@ def _resized(x: ShapeArray, dim: int, length: int) -> ShapeArray:
     shape = list(x.shape)
     shape[dim] = length
     return ShapeArray(shape, x.dtype)
-
-
-def _is_shape_array(leaf: Any) -> bool:
-    return isinstance(leaf, ShapeArray)
 
 
 BACKEND = OutlineBackend()

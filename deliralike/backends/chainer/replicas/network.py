@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, ClassVar
@@ -113,20 +113,16 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         """Return whether a batch normalisation has the statistics of the whole batch."""
         return self.settings.buffers == "sync"
 
-    def run_replica(
-        self, context: Replica, thread_context: Callable, function: Callable, share: Any
-    ) -> Any:
-        """Return ``function(replica network, share)`` of one replica, on its device."""
+    def run_replica(self, context: Replica, *job: Any) -> Any:
+        """Run one replica on its device; see `Replicas.run_replica`."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
         draws = Draws((context.seed, context.index))
         self._draws.append(draws)
         with device, reports, drawing(draws):
-            return super().run_replica(context, thread_context, function, share)
+            return super().run_replica(context, *job)
 
-    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Return the calling thread's settings and hooks as a context for other threads."""
-        return settings_of_this_thread()
+    thread_context = staticmethod(settings_of_this_thread)
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
         """Divide the BLAS threads among the replicas; a single replica keeps all."""

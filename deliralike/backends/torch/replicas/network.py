@@ -99,16 +99,14 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
         if self.network._copies:
             self.network._set_by_runs.end()
 
-    def run_replica(
-        self, context: Replica, thread_context: Callable, function: Callable, share: Any
-    ) -> Any:
-        """Run ``function(replica network, share)`` in one replica, on its device."""
+    def run_replica(self, context: Replica, *job: Any) -> Any:
+        """Run one replica on its device; see `Replicas.run_replica`."""
         batch_norms: AbstractContextManager[Any] = nullcontext()
         if context.synchronised and context.count > 1:
             batch_norms = synchronising(context)
         limit_this_thread()
         with current_device(context.device), batch_norms:
-            return super().run_replica(context, thread_context, function, share)
+            return super().run_replica(context, *job)
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """See `Replicas.call`; outside of an update, backward leaves the whole gradient.
