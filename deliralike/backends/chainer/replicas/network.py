@@ -227,9 +227,8 @@ class DataParallelChainerNetwork(
         self.settings = ReplicaSettings.on_devices(
             root, devices, output_device, dim=batch_dim, **settings
         )
-        object.__setattr__(self, "root", root)  # not a child: it would get a prefix
-        object.__setattr__(self, "module", _unwrapped(root))
-        object.__setattr__(self, "_call_lock", CallLock())
+        # no children: they would get a prefix
+        self.__dict__.update(root=root, module=_unwrapped(root), _call_lock=CallLock())
         if len(self.settings.places) > 1:
             root.parallelism.refuse_replicas()
         self._replicate()

@@ -315,14 +315,17 @@ class DataParallelTorchNetwork(
 
     def _make_replicas(self) -> None:
         set_by_runs = SetByRuns()
-        self.__dict__["_set_by_runs"] = set_by_runs
-        self.__dict__["_copies"] = [
+        copies = [
             ReplicaCopy(torch.device(place), set_by_runs)
             for place in self.settings.places[1:]
         ]
-        self.__dict__["_parameters_of_root"] = TorchParameters(self.root)
-        self.__dict__["replicas"] = [self.root]
-        self.__dict__["_call_lock"] = CallLock()
+        self.__dict__.update(
+            _set_by_runs=set_by_runs,
+            _copies=copies,
+            _parameters_of_root=TorchParameters(self.root),
+            replicas=[self.root],
+            _call_lock=CallLock(),
+        )
         if not has_lazy(self.root):
             self.follow()
 
