@@ -34,6 +34,8 @@ MEMBERS = (
     Member("shufflenet_v2_x1_0", (96, 96)),
     Member("resnext50_32x4d", (64, 64)),
     Member("densenet121", (64, 64)),
+    Member("efficientnet_b0", (96, 96)),
+    Member("diffusion_model_unet"),
     Member("unet", (64, 64)),
     Member("unet", (32, 32, 32), {"dims": 3}, 1),
     Member("deit_tiny_patch16_224", (128, 128), {"image_size": 128}),
@@ -108,6 +110,7 @@ def chainer_switches() -> Mapping[str, Switch]:
         "norms": composed(
             "batch_norm_train", "group_norm", "layer_norm", "_standardise"
         ),
+        "silu": composed("silu"),
         "recurrence": composed("lstm", "gru"),
     }
 

@@ -201,10 +201,7 @@ def refuse_unknown_word(name: str, word: Any, choices: Collection[Any]) -> None:
     Raises:
         SettingError: Names the setting and the word.
     """
-    if word not in choices:
-        raise SettingError(
-            f"{name}={word!r} is unknown. {suggestion(str(word), choices)}"
-        )
+    refuse_unknown(word, choices, f"{name}={word!r} is unknown", SettingError)
 
 
 def refuse_unknown_settings(

@@ -10,12 +10,11 @@ import importlib.util
 import re
 import sys
 import zlib
-from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, suggestion
 
 _FORM = "package.module:Name or path/to/file.py:Name"
 
@@ -56,8 +55,9 @@ def load(name: str) -> Any:
     found: Any = _from_file(place) if place.endswith(".py") else _module(place)
     for part in path.split("."):
         if not hasattr(found, part):
+            public = [one for one in dir(found) if not one.startswith("_")]
             raise SettingError(
-                f"{name!r}: {place!r} has no {path!r}{_nearest(part, found)}"
+                f"{name!r}: {place!r} has no {path!r}. {suggestion(part, public)}"
             )
         found = getattr(found, part)
     return found
@@ -147,10 +147,3 @@ def _broken(place: str, error: Exception) -> SettingError:
         f"{place!r} cannot be imported: {type(error).__name__}: {error}. It must run by itself: "
         f"{alone}"
     )
-
-
-def _nearest(name: str, owner: Any) -> str:
-    near = get_close_matches(
-        name, [one for one in dir(owner) if not one.startswith("_")], n=5
-    )
-    return f". Did you mean {' or '.join(map(repr, near))}?" if near else ""

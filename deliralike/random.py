@@ -214,7 +214,7 @@ def mask_numbers(
     per_sample = int(np.prod(sizes, dtype=np.int64))
     values = np.empty((count, per_sample), np.uint16)
     for index in range(count):
-        generator = _generator(seed, path, step, first_sample + index, draw)
+        generator = philox(seed, path, step, first_sample + index, draw)
         words = generator.random_raw((per_sample + 3) // 4)
         values[index] = np.asarray(words, dtype="<u8").view(np.uint16)[:per_sample]
     return values.reshape(shape)
@@ -245,7 +245,7 @@ def noise(
     checks.one_of(kind, ("normal", "uniform"), "noise: kind")
     values = np.empty(shape or (1,))
     for index in range(len(values)):
-        words = _generator(seed, path, step, first_sample + index, draw)
+        words = philox(seed, path, step, first_sample + index, draw)
         generator = np.random.Generator(words)
         sample = generator.standard_normal if kind == "normal" else generator.random
         values[index] = sample(shape[1:])
@@ -280,7 +280,7 @@ def uniform(seed: int, path: str, step: int, sample: int) -> float:
         >>> uniform(0, "", 0, 0) == uniform(0, "", 0, 0) != uniform(0, "", 0, 1)
         True
     """
-    (word,) = _generator(seed, path, step, sample, 0).random_raw(1)
+    (word,) = philox(seed, path, step, sample).random_raw(1)
     return int(word >> np.uint64(11)) / 2**53
 
 
@@ -295,9 +295,10 @@ def drop_threshold(p: float) -> int:
     return round(p * 65536)
 
 
-def _generator(
-    seed: int, path: str, step: int, sample: int, draw: int
+def philox(
+    seed: int, path: str, step: int, sample: int = 0, draw: int = 0
 ) -> np.random.Philox:
+    """Return the generator of a seed and purpose at a place; its words NumPy promises to keep."""
     # drawing counts the first word up
     counter = np.array([0, draw, sample, step], dtype=np.uint64)
     return np.random.Philox(key=start.key(seed, path), counter=counter)

@@ -97,8 +97,10 @@ class References:
             self._visited[key] = value
             # such as the functions that an object of a library calls
             for part in getattr(value, "__dict__", {}).values():
-                for called in _callables(part):
-                    self._visit(name, called, is_called=True)
+                is_container = isinstance(part, list | tuple | dict)
+                for called in items(part) if is_container else [part]:
+                    if callable(called):
+                        self._visit(name, called, is_called=True)
 
     def _visit_function(self, function: FunctionType) -> None:
         code = function.__code__
@@ -199,12 +201,6 @@ def cell_value(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return None
-
-
-def _callables(value: Any) -> list[Any]:
-    """Return a value, or the items of a container, that can be called."""
-    found = items(value) if isinstance(value, list | tuple | dict) else [value]
-    return [each for each in found if callable(each)]
 
 
 def _same(value: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from deliralike.errors import SettingError
+from deliralike.errors import SettingError, is_number
 
 
 def refuse_other_types(
@@ -90,14 +90,10 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 _TESTS: dict[Any, Callable[[Any], bool]] = {
     bool: _is_flag,
     int: _is_whole,
-    float: _is_real,
+    float: is_number,
     str: lambda value: isinstance(value, str),
     NoneType: lambda value: value is None,
     Mapping: lambda value: isinstance(value, Mapping),

@@ -18,6 +18,8 @@ from rich.text import Text
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 COLUMN_GAP = "  "
 _UNLIMITED = 10_000  # columns
+# rich folds at blanks alone: to it this character is one, of no width
+_FOLD = "\x1f"
 
 
 def text_table(
@@ -31,7 +33,7 @@ def text_table(
     Args:
         right: The columns that hold numbers, which are aligned at the right and never folded.
         width: The width that the lines are to fit: cells of the widest other columns are folded
-            until they do. None for lines as long as they need to be.
+            until they do, at blanks and behind dots. None for lines as long as they need to be.
 
     Example:
         >>> print(text_table(["layer", "size"], [("conv", 216), ("head", 10)], right=["size"]))
@@ -48,7 +50,7 @@ def text_table(
             Text(name), justify=justify, overflow="fold", no_wrap=is_number
         )
     for row in rows:
-        table.add_row(*[Text(str(cell)) for cell in row])
+        table.add_row(*[Text(str(cell).replace(".", f".{_FOLD}")) for cell in row])
     stream = io.StringIO()
     console = Console(
         file=stream,
@@ -57,7 +59,8 @@ def text_table(
         force_jupyter=False,
     )
     console.print(table)
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+    lines = stream.getvalue().replace(_FOLD, "").split("\n")
+    return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
 
 class PrintsTable:

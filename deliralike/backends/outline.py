@@ -255,9 +255,15 @@ class OutlineFunctions(Functions):
         return ShapeArray(_broadcast(condition, x, y).shape, _broadcast(x, y).dtype)
 
     def sum(self, x, dim=None, keepdim=False):
-        if not isinstance(dim, int | np.integer | None):
-            dim = tuple(dim)
-        return _by_numpy(np.any, x, dim, keepdims=keepdim)
+        if dim is None:
+            dim = range(len(x.shape))
+        elif isinstance(dim, int | np.integer):
+            dim = (dim,)
+        # As a view, since a reduction of NumPy's would read all elements.
+        index: list[Any] = [slice(None)] * len(x.shape)
+        for axis in dim:
+            index[axis] = slice(1) if keepdim else 0
+        return _by_numpy(getitem, x, tuple(index))
 
     mean = max_along = sum
 
@@ -536,12 +542,10 @@ def _no_values() -> CapabilityError:
     )
 
 
-def _by_numpy(
-    function: Callable[..., Any], x: ShapeArray, *settings: Any, **named: Any
-) -> ShapeArray:
+def _by_numpy(function: Callable[..., Any], x: ShapeArray, setting: Any) -> ShapeArray:
     """Return what a function of NumPy gives for an array without values."""
     stand_in = np.broadcast_to(np.False_, x.shape)
-    return ShapeArray(function(stand_in, *settings, **named).shape, x.dtype)
+    return ShapeArray(function(stand_in, setting).shape, x.dtype)
 
 
 def _broadcast(*values: Any) -> ShapeArray:

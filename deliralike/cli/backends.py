@@ -31,7 +31,12 @@ def command(
 
     known = backends.known()
     if names is None:
-        rows = [_installed(name, entry) for name, entry in known.items()]
+        rows: list[Sequence[str]] = []
+        for name, entry in known.items():
+            packages = entry.versions().items()
+            versions = [f"{package} {version}" for package, version in packages]
+            state = _how_to_install(entry) if entry.missing else "installed"
+            rows.append((name, ", ".join(versions) or "-", state))
         show_table(["backend", "version", "state"], rows)
         if folder := os.environ.get(backends.PROGRAMS):
             say(f"Compiled programs are kept in {folder}")
@@ -42,13 +47,6 @@ def command(
         chosen = backend_names(names)
     rows = [_loaded(name, known) for name in chosen]
     show_table(["backend", "version", "devices", "precision in force", "state"], rows)
-
-
-def _installed(name: str, entry: "Entry") -> Sequence[str]:
-    """Return what is known of a backend without loading it."""
-    versions = [f"{package} {version}" for package, version in entry.versions().items()]
-    state = _how_to_install(entry) if entry.missing else "installed"
-    return name, ", ".join(versions) or "-", state
 
 
 def _loaded(name: str, known: Mapping[str, "Entry"]) -> Sequence[str]:

@@ -49,7 +49,10 @@ def command(
     from deliralike.tables import columns_that_fit, write_csv
     from deliralike.training.experiment.compare import read_runs
 
-    runs = {_name(row, folder): row for row in read_runs(folder, metric)}
+    runs = {}
+    for row in read_runs(folder, metric):
+        path = row.folder.relative_to(folder)
+        runs[str(path) if path.name else folder.name] = row
     listed = records(runs)
     if csv is not None:
         write_csv(csv, [record.cells for record in listed])
@@ -58,7 +61,11 @@ def command(
     if sort is not None:
         listed = sorted_by(listed, sort)
     cells = [record.shown() for record in listed]
-    shared = _shared(cells)
+    shared = {}
+    for name in _MAY_BE_SHARED:
+        values = {run[name] for run in cells}
+        if len(values) == 1:
+            shared[name] = values.pop()
     hidden = set(shared) if mean else {*shared, "runs"}
     columns = [column for column in cells[0] if column not in hidden]
     table = [[run[column] for column in columns] for run in cells]
@@ -118,19 +125,3 @@ def _may_be_left_out(cells: list[dict[str, str]], varying: Sequence[str]) -> lis
     others = sorted(sizes.keys() - in_part, key=lambda name: (-sizes[name], name))
     long = [name for name in others if sizes[name] > _LONG]
     return [*in_part, *long, *_MAY_BE_LEFT_OUT, *others[len(long) :]]
-
-
-def _shared(cells: list[dict[str, str]]) -> dict[str, str]:
-    """Return the values on which all runs agree."""
-    shared = {}
-    for name in _MAY_BE_SHARED:
-        values = {run[name] for run in cells}
-        if len(values) == 1:
-            shared[name] = values.pop()
-    return shared
-
-
-def _name(row: "Row", folder: Path) -> str:
-    if row.folder == folder:
-        return folder.name
-    return str(row.folder.relative_to(folder))

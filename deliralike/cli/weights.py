@@ -1,6 +1,6 @@
 """``deliralike weights``: published weights, into the cache of this machine."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,14 +21,10 @@ def pull(
     name: Annotated[str, _NAME] = "pretrained",
 ) -> None:
     """Download weights into the cache, or check the hash of those that are there."""
-    entry = _entry(architecture, name)
-    path = entry.fetch()
-    size = path.stat().st_size
-    say(f"{entry.architecture}, {entry.name}: {path} ({size / 2**20:.1f} MiB)")
-
-
-def _entry(architecture: str, name: str) -> Any:
     from deliralike import zoo
     from deliralike.zoo import published
 
-    return published.choose(architecture, name, zoo.find(architecture).settings)
+    entry = published.choose(architecture, name, zoo.find(architecture).settings)
+    path = entry.fetch()
+    size = path.stat().st_size
+    say(f"{entry.architecture}, {entry.name}: {path} ({size / 2**20:.1f} MiB)")

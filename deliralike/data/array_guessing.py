@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,7 +57,9 @@ def as_dataset(
     """
     if isinstance(source, Dataset):
         return replace(source, name=name)
-    parts = source if _are_parts(source) else (source,)
+    # A pair of inputs and labels is one part.
+    is_pair = isinstance(source, tuple | list) and len(source) == 2
+    parts = source if is_pair and all(map(_is_dataset, source)) else (source,)
     samples = [_samples(part, name) for part in parts]
     names = class_names([part.labels for part in samples], name, classes)
     numbered = [
@@ -71,17 +73,6 @@ def as_dataset(
         numbered = [*split(numbered[0], held_out, seed)]
     train, judge = numbered
     return Dataset(name, train, judge, names, task)
-
-
-def first_present(names: Iterable[str], among: Container[str]) -> str | None:
-    """Return the first name that is among others, or None."""
-    return next((name for name in names if name in among), None)
-
-
-def _are_parts(source: Any) -> bool:
-    """Whether it is a pair of parts; a pair of inputs and labels is one part."""
-    is_pair = isinstance(source, tuple | list) and len(source) == 2
-    return is_pair and all(map(_is_dataset, source))
 
 
 def _is_dataset(source: Any) -> bool:

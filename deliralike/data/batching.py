@@ -45,10 +45,8 @@ def on_host(arrays: Any) -> Any:
     Memory is shared where the framework allows it.
 
     Raises:
-        ArgumentError: One of them does not become a NumPy array, or a list stands where an array is
-            wanted.
+        ArgumentError: One of them does not become a NumPy array.
     """
-    _refuse_lists(arrays)
     structure = nest.flatten(arrays)[1]
     leaves = [
         _on_host(path, leaf) for path, leaf in nest.leaves_with_paths(arrays, "samples")
@@ -101,12 +99,15 @@ def _on_host(path: str, leaf: Any) -> Any:
         ) from error
 
 
-def _refuse_lists(arrays: Any) -> None:
+def refuse_lists(arrays: Any) -> None:
     """Raise an error for a list in the place of an array.
 
     A list counts as a container, so each of its numbers or arrays would go into every batch, or
     its first axis would be taken for that of the samples. One of arrays as long as an array beside
     it is a container.
+
+    Raises:
+        ArgumentError: There is such a list.
     """
     leaves, structure = nest.flatten(arrays, lambda each: type(each) is list)
     lengths = {len(leaf) for leaf in leaves if _is_array(leaf)}

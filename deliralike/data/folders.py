@@ -83,7 +83,10 @@ def image_folder(
         BatchError: When a sample is read: a file is no picture, or damaged; the file is named.
         DataUnavailable: When a sample is read: Pillow is not installed.
     """
-    root = _folder(path)
+    root = Path(path)
+    if not root.is_dir():
+        reason = ": it is a file" if root.exists() else ""
+        raise SettingError(f"there is no folder {str(root)!r}{reason}")
     name = f"folder {str(root)!r}"
     refuse_other_types(name, image_folder, {"classes": classes})
     present = subfolders(root)
@@ -165,14 +168,6 @@ def picture_form(shape: Sequence[int]) -> tuple[Size, str] | None:
 
 
 # Listing ------------------------------------------------------------------------------------------
-
-
-def _folder(path: str | Path) -> Path:
-    root = Path(path)
-    if not root.is_dir():
-        reason = ": it is a file" if root.exists() else ""
-        raise SettingError(f"there is no folder {str(root)!r}{reason}")
-    return root
 
 
 def subfolders(root: Path) -> dict[str, Path]:
@@ -275,8 +270,12 @@ def read_mask(file: Path, size: Size | None) -> np.ndarray:
     """Return the number of each pixel of a mask; colours have those of `colour_number`.
 
     Raises:
-        BatchError: The file is damaged, or holds floats.
+        BatchError: The file is damaged, holds floats, or is a JPEG, which blurs values.
     """
+    if suffix_of(file) in (".jpg", ".jpeg"):
+        raise BatchError(
+            f"mask {str(file)!r} is a JPEG, which blurs the values of classes: save it as PNG"
+        )
     raw = open_picture(file)
     if raw.mode in ("RGB", "RGBA"):
         channels = np.asarray(_scaled(raw, size, nearest=True)).astype(np.int64)
@@ -313,15 +312,11 @@ def colour_text(number: int) -> str:
 
 
 def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndarray:
-    """Return the place of each value of a mask among `values`; in a JPEG of the nearest.
+    """Return the place of each value of a mask among `values`.
 
     Raises:
         BatchError: A value is not among them.
     """
-    if suffix_of(file) in (".jpg", ".jpeg"):
-        pixels = _rgb(mask)
-        distances = [np.square(pixels - _rgb(value)).sum(-1) for value in values]
-        return np.argmin(distances, axis=0)
     order = np.argsort(values, kind="stable")
     known = np.asarray(values)[order]
     places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
@@ -332,12 +327,6 @@ def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndar
             f"mask {str(file)!r} has the value {colour_text(wrong)}, which is not among ({shown})"
         )
     return order[places]
-
-
-def _rgb(number: Any) -> np.ndarray:
-    """Return red, green and blue of numbers of `colour_number`, along the last axis."""
-    colour = np.where(np.less(number, 0), np.subtract(-1, number), 0x010101 * number)
-    return np.stack([colour >> 16, colour >> 8, colour], axis=-1) & 255
 
 
 def _scaled(picture: Any, size: Size | None, nearest: bool = False) -> Any:

@@ -278,11 +278,8 @@ def _with_arrays(source: Any) -> Any:
 def _refuse_sample(batch: Any, name: str) -> None:
     """Raise an error for the first element of a source if its target has no axis of samples."""
     is_pair = isinstance(batch, tuple) and len(batch) >= 2
-    if (
-        is_pair
-        and isinstance(batch[-1], int | float | np.ndarray)
-        and np.ndim(batch[-1]) == 0
-    ):
+    target = batch[-1] if is_pair else None
+    if isinstance(target, int | float | np.ndarray) and np.ndim(target) == 0:
         raise BatchError(
             f"{name} gives single samples, wanted batches: dataset.batch(32), or a list of the "
             "samples"

@@ -15,7 +15,7 @@ import numpy as np
 
 from deliralike import nest
 from deliralike.errors import ArgumentError
-from deliralike.nn import start
+from deliralike.random import philox
 from deliralike.terminal import warn
 
 _GENERATOR_NAMES = ("generator", "rng")
@@ -40,9 +40,7 @@ def keyed_generator(
         >>> bool(first.random() == same.random())
         True
     """
-    key = start.key(seed, path)
-    counter = [0, repeat, number, epoch]  # the first word counts the draws
-    return np.random.Generator(np.random.Philox(key=key, counter=counter))
+    return np.random.Generator(philox(seed, path, epoch, number, repeat))
 
 
 @dataclass(frozen=True)
@@ -155,9 +153,7 @@ def random_words(seed: int, path: str, draw: int, count: int) -> np.ndarray:
 
     They are keyed by `seed`, the text `path` and the number of the draw.
     """
-    key = start.key(seed, path)
-    bits = np.random.Philox(key=key, counter=[0, 0, 0, draw])
-    return bits.random_raw(count)
+    return philox(seed, path, draw).random_raw(count)
 
 
 def _generator_as(function: Callable[..., Any]) -> str | None:

@@ -90,7 +90,8 @@ class MaskFolder:
             found.append(pairs)
             all_unpaired += unpaired
             for name, path in subfolders(part).items():
-                if path not in (images, masks) and _has_files(path):
+                files = (is_picture(file, path, _FILES) for file in path.rglob("*"))
+                if path not in (images, masks) and any(files):
                     others.append(name)
         return cls(tuple(found), tuple(all_unpaired), tuple(others))
 
@@ -163,7 +164,11 @@ class MaskFolder:
             used = f"scaled to {size[0]}x{size[1]}"
         if values is None:
             values = tuple(self.values.values()) or _occurring(name, masks, files)
-        labels = _class_numbers(masks, files, values)
+        numbers = [colour_number(value) for value in values]
+        numbered = []
+        for mask, (_, file) in zip(masks, files, strict=True):
+            numbered.append(mask_classes(mask, numbers, file))
+        labels = np.stack(numbered)
         name_of = {str(number): name for name, number in self.values.items()}
         names = tuple(classes or [name_of.get(str(value), value) for value in values])
         if len(names) != len(values):
@@ -189,10 +194,6 @@ class MaskFolder:
 
 
 # Listing ------------------------------------------------------------------------------------------
-
-
-def _has_files(folder: Path) -> bool:
-    return any(is_picture(file, folder, _FILES) for file in folder.rglob("*"))
 
 
 def _paired(images: Path, masks: Path) -> tuple[Mapping[str, Pair], tuple[Path, ...]]:
@@ -310,13 +311,11 @@ def _occurring(
     found: set[int] = set()
     for mask, (_, file) in zip(masks, files, strict=True):
         found.update(np.unique(mask).tolist())
-        is_lossy = suffix_of(file) in (".jpg", ".jpeg")
-        if len(found) > (2 if is_lossy else _MOST_VALUES):
+        if len(found) > _MOST_VALUES:
             raise SettingError(
                 f"{name!r}: the masks up to {str(file)!r} have {len(found)} values, "
                 f"{listed(sorted(found), 5)}: say which are classes, values=(0, 255) or "
-                "values=('#000000', '#ff0000') (--set data.values='(0, 255)'); those of a JPEG are "
-                "taken for the nearest of them"
+                "values=('#000000', '#ff0000') (--set data.values='(0, 255)')"
             )
     if min(found) < 0:
         return tuple(map(colour_text, sorted(found, reverse=True)))
@@ -324,17 +323,6 @@ def _occurring(
         # Class numbers, of which some may be absent.
         return tuple(range(max(found) + 1))
     return tuple(sorted(found))
-
-
-def _class_numbers(
-    masks: Sequence[np.ndarray], files: Sequence[Pair], values: Sequence[int | str]
-) -> np.ndarray:
-    """Return masks with the place of each value, or colour, among these, as one array."""
-    numbers = [colour_number(value) for value in values]
-    labels = []
-    for mask, (_, file) in zip(masks, files, strict=True):
-        labels.append(mask_classes(mask, numbers, file))
-    return np.stack(labels)
 
 
 def _remark_on_values(values: Sequence[int | str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from deliralike import nest
+from deliralike.data.transforms import described
 from deliralike.errors import BatchError, SettingError, whole_number
 from deliralike.nn.start import Shape
 from deliralike.setting_types import TypedSettings
@@ -161,15 +162,12 @@ def _parts(batch: Any) -> tuple[list[np.ndarray], np.ndarray]:
         elif kind in ("i", "u") and leaf.ndim == 1:
             labels.append(leaf)
         else:
-            dtype = getattr(leaf, "dtype", "no array")
-            others.append(f"{path} is {nest.described(leaf)} ({dtype})")
+            others.append(f"{path} is {described(leaf)}")
     if others or not inputs or len(labels) != 1:
-        counts = (
-            f"there are {len(inputs)} arrays of floats and {len(labels)} of classes"
-        )
         raise BatchError(
             "samples are mixed in a batch of arrays of floats and one array of classes, whole "
-            f"numbers of shape (batch,): {'; '.join([counts, *others])}"
+            f"numbers of shape (batch,): there are {len(inputs)} arrays of floats and "
+            f"{'; '.join([f'{len(labels)} of classes', *others])}"
         )
     return inputs, labels[0]
 

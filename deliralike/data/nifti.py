@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ class NiftiFiles:
     images: tuple[tuple[Path, ...], ...]
     labels: tuple[Path, ...] | None = None
     orientation: str | None = "RAS"
-    spacing: float | tuple[float, ...] | None = None
+    spacing: float | Sequence[float] | None = None
 
     def __repr__(self) -> str:
         labels = "without labels" if self.labels is None else "with labels"
@@ -295,20 +296,19 @@ def nifti_files(
             different places; the files are named.
         DataUnavailable: When a sample is read: nibabel is not installed.
     """
-    pictures = tuple(_paths(each) for each in images)
+    pictures = []
+    for each in images:
+        channels = [each] if isinstance(each, str | Path) else each
+        pictures.append(tuple(map(Path, channels)))
     masks = None if labels is None else tuple(map(Path, labels))
-    if not pictures:
-        raise SettingError("a dataset of NIfTI files needs at least one picture")
     if masks is not None and len(masks) != len(pictures):
         raise SettingError(
             f"there are {len(pictures)} pictures and {len(masks)} files of labels"
         )
-    for file in [*sum(pictures, ()), *(masks or ())]:
+    for file in chain(*pictures, masks or ()):
         if not file.is_file():
             raise SettingError(f"there is no file {str(file)!r}")
-    if isinstance(spacing, Sequence):
-        spacing = tuple(spacing)
-    return NiftiFiles(pictures, masks, orientation, spacing)
+    return NiftiFiles(tuple(pictures), masks, orientation, spacing)
 
 
 # Reading and writing ------------------------------------------------------------------------------
@@ -426,12 +426,6 @@ def _common(array: np.ndarray) -> np.ndarray:
     if array.dtype == bool:
         return array.astype(np.uint8)
     return array
-
-
-def _paths(files: str | Path | Sequence[str | Path]) -> tuple[Path, ...]:
-    if isinstance(files, str | Path):
-        return (Path(files),)
-    return tuple(map(Path, files))
 
 
 def _nibabel(module: str = "") -> Any:

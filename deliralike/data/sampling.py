@@ -88,7 +88,7 @@ def drawn(sampler: Sampler, samples: int, *, seed: int, epoch: int) -> np.ndarra
     if not is_row or indices.min() < 0 or indices.max() >= samples:
         raise SettingError(
             "a sampler must give a row of whole numbers, the indices of an epoch, of the samples 0 "
-            f"to {samples - 1}; {_name(sampler)} gave {indices!r}"
+            f"to {samples - 1}; {getattr(sampler, '__name__', sampler)} gave {indices!r}"
         )
     return indices
 
@@ -106,7 +106,3 @@ def repeats(indices: np.ndarray) -> np.ndarray:
         before.append(counts[index])
         counts[index] += 1
     return np.array(before)
-
-
-def _name(sampler: Sampler) -> str:
-    return getattr(sampler, "__name__", type(sampler).__name__)

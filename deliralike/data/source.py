@@ -16,6 +16,7 @@ class Arrays:
     """A nest of arrays of equal length; a batch takes one index operation a leaf."""
 
     def __init__(self, arrays: Any):
+        batching.refuse_lists(arrays)
         self._arrays = batching.on_host(arrays)
         self.samples = batching.size(self._arrays)
 

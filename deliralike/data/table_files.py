@@ -216,21 +216,19 @@ def _split(name: str, rows: Sequence[Row], column: str) -> tuple[list[list[Row]]
     parts: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         parts[row[column].lower()].append(row)
-    train = [word for word in TRAIN if word in parts]
-    held_out = [word for word in HELD_OUT if word in parts]
-    if len(train) != 1 or len(parts) > 1 + len(held_out):
+    words = [word for word in (*TRAIN, *HELD_OUT) if word in parts]
+    if len(set(words) & set(TRAIN)) != 1 or len(parts) > len(words):
         raise SettingError(
             f"{name!r}: the column {column!r} holds {sorted(parts)}: wanted is one of {TRAIN} for "
             f"rows to learn from, one of {HELD_OUT} for those held out, and nothing else"
         )
-    if not held_out:
-        return [parts[train[0]]], f"column {column!r} holds {train[0]!r} alone"
-    chosen = [train[0], held_out[0]]
-    remark = f"split by column {column!r}, {' and '.join(map(repr, chosen))}"
-    unused = sum(len(parts[word]) for word in held_out[1:])
-    if unused:
-        remark += f", and {unused} rows of {listed(held_out[1:])} left out"
-    return [parts[word] for word in chosen], remark
+    chosen = [parts[word] for word in words[:2]]
+    if len(chosen) == 1:
+        return chosen, f"column {column!r} holds {words[0]!r} alone"
+    remark = f"split by column {column!r}, {' and '.join(map(repr, words[:2]))}"
+    if unused := len(rows) - sum(map(len, chosen)):
+        remark += f", and {unused} rows of {listed(words[2:])} left out"
+    return chosen, remark
 
 
 def _is_number(cell: str) -> bool:

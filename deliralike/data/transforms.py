@@ -125,14 +125,12 @@ class Crop(TypedSettings):
             window.append(slice(begin, begin + size))
 
         def cropped(array: np.ndarray) -> np.ndarray:
-            return self._padded(array, len(shape))[tuple(window)]
+            if self.padding:
+                margins = [(self.padding, self.padding)] * len(shape)
+                array = _pad(array, margins, mode=self.mode)
+            return array[tuple(window)]
 
         return on_grid(sample, cropped)
-
-    def _padded(self, array: np.ndarray, spatial: int) -> np.ndarray:
-        if not self.padding:
-            return array
-        return _pad(array, [(self.padding, self.padding)] * spatial, mode=self.mode)
 
 
 @dataclass(frozen=True)
@@ -224,11 +222,7 @@ class PadTo(TypedSettings):
     def __call__(self, sample: Any) -> Any:
         """Return the padded sample."""
         shape = spatial_shape(sample)
-        size = per_axis(self.size, len(shape), "size")
-        widths = []
-        for length, least in zip(shape, size, strict=True):
-            missing = max(least - length, 0)
-            widths.append((missing // 2, missing - missing // 2))
+        widths = margins(shape, per_axis(self.size, len(shape), "size"))
 
         def padded(array: np.ndarray) -> np.ndarray:
             value = self.value if array.dtype.kind == "f" else 0
@@ -255,12 +249,12 @@ class Normalise(TypedSettings):
 
     def __call__(self, sample: Any) -> Any:
         """Return the sample with its picture normalised."""
-        return on_picture(sample, self._normalised)
 
-    def _normalised(self, picture: np.ndarray) -> np.ndarray:
-        mean = _for_channels(self.mean, picture)
-        std = _for_channels(self.std, picture)
-        return (picture - mean) / std
+        def normalised(picture: np.ndarray) -> np.ndarray:
+            centred = picture - _for_channels(self.mean, picture)
+            return centred / _for_channels(self.std, picture)
+
+        return on_picture(sample, normalised)
 
 
 @dataclass(frozen=True)
@@ -365,6 +359,20 @@ class Noise(TypedSettings):
         return np.broadcast_to(self.std, 2)
 
 
+def margins(shape: Shape, least: Shape) -> list[tuple[int, int]]:
+    """Return the elements that a shape lacks on both sides to have at least another one.
+
+    Example:
+        >>> margins((5, 9), (8, 4))
+        [(1, 2), (0, 0)]
+    """
+    widths = []
+    for length, wanted in zip(shape, least, strict=True):
+        missing = max(wanted - length, 0)
+        widths.append((missing // 2, missing - missing // 2))
+    return widths
+
+
 def _pad(
     array: np.ndarray, widths: Sequence[tuple[int, int]], **options: Any
 ) -> np.ndarray:
@@ -414,10 +422,9 @@ def picture_of(sample: Any) -> np.ndarray:
         if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f" and leaf.ndim > 1:
             pictures.append(leaf)
     if not pictures:
-        described = ", ".join(map(_described, leaves))
         raise BatchError(
             "a sample needs a picture, an array of floats with channels first, and holds only "
-            f"{described}"
+            f"{', '.join(map(described, leaves))}"
         )
     return max(pictures, key=np.ndim)
 
@@ -489,7 +496,8 @@ def on_picture(sample: Any, function: Callable[[np.ndarray], np.ndarray]) -> Any
 # Application to samples ---------------------------------------------------------------------------
 
 
-def _described(leaf: Any) -> str:
+def described(leaf: Any) -> str:
+    """Return the kind, the shape and the type of a leaf of a sample."""
     return f"{nest.described(leaf)} ({getattr(leaf, 'dtype', 'no array')})"
 
 

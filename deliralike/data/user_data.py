@@ -22,7 +22,6 @@ from deliralike.data.array_guessing import (
     as_inputs,
     class_names,
     class_numbers,
-    first_present,
 )
 from deliralike.data.dataset import Dataset, Samples, random_split
 from deliralike.data.folders import (
@@ -36,8 +35,8 @@ from deliralike.data.table_files import HELD_OUT, TRAIN, read_table
 from deliralike.errors import (
     SettingError,
     listed,
-    refuse_unknown,
     refuse_unknown_settings,
+    refuse_unknown_word,
 )
 from deliralike.setting_types import refuse_other_types
 from deliralike.weights.inflate import refuse_expansion
@@ -191,7 +190,7 @@ def _is_segmentation(name: str, masked: MaskFolder | None, task: str | None) -> 
         SettingError: It could mean two things; or it is no folder for the task.
     """
     if task is not None:
-        refuse_unknown(task, _TASKS, f"task={task!r} is unknown", SettingError)
+        refuse_unknown_word("task", task, _TASKS)
     if masked is None:
         if task == "segmentation":
             raise SettingError(
@@ -243,12 +242,12 @@ def unlabelled_inputs(path: Path) -> np.ndarray:
         SettingError: It cannot be read, or has no array of a usual name.
     """
     with _opened(path, str(path)) as archive:
-        name = first_present(INPUTS, archive.files)
-        if name is None:
-            raise SettingError(
-                f"{str(path)!r} holds {archive.files}: wanted is an array called one of {INPUTS}"
-            )
-        return as_inputs(_read(str(path), archive, name))
+        for name in INPUTS:
+            if name in archive.files:
+                return as_inputs(_read(str(path), archive, name))
+        raise SettingError(
+            f"{str(path)!r} holds {archive.files}: wanted is an array called one of {INPUTS}"
+        )
 
 
 @contextmanager

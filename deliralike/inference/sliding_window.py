@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from deliralike import nest
+from deliralike.data.transforms import margins
 from deliralike.errors import BatchError, SettingError, StructureError
 from deliralike.inference import windows
 from deliralike.inference.predictor import described, pictures, predictor_of
@@ -48,7 +49,7 @@ class SlidingWindowInferer(TypedSettings):
         samples = len(arrays[0])
         size = arrays[0].shape[2:]
         window = windows.window_size(self.roi_size, size)
-        padding = windows.padding(size, window)
+        padding = margins(size, window)
         arrays = tuple(np.pad(array, [(0, 0), (0, 0), *padding]) for array in arrays)
         weights = windows.weights(window, self.mode, self.sigma_scale)
         whole = arrays[0].shape[2:]

@@ -251,7 +251,9 @@ def _layers(
     parameters = dict.fromkeys(blocks, 0)
     frozen = dict.fromkeys(blocks, 0)
     for name, slot in each_once(slots).items():
-        owner = _owner(name, blocks)
+        owner = name.rpartition(".")[0]
+        while owner not in blocks:
+            owner = owner.rpartition(".")[0]
         if slot.is_parameter:
             parameters[owner] += slot.size
             frozen[owner] += 0 if slot.trainable else slot.size
@@ -263,11 +265,3 @@ def _layers(
             parameters=parameters[path],
             frozen=frozen[path],
         )
-
-
-def _owner(name: str, blocks: Mapping[str, Any]) -> str:
-    """Return the path of the innermost block above a name."""
-    path = name.rpartition(".")[0]
-    while path not in blocks:
-        path = path.rpartition(".")[0]
-    return path

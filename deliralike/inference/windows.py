@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from deliralike.errors import SettingError, suggestion
+from deliralike.nn.geometry import for_each
 
 MODES = ("constant", "gaussian")
 LEAST_WEIGHT = 1e-3
@@ -98,32 +99,15 @@ def weights(
     return np.maximum(product, np.float32(least)).astype(np.float64)
 
 
-def padding(size: Sequence[int], window: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the elements that are missing on each side for a window to fit.
-
-    Example:
-        >>> padding((5, 9), (8, 4))
-        [(1, 2), (0, 0)]
-    """
-    widths = []
-    for length, part in zip(size, window, strict=True):
-        missing = max(part - length, 0)
-        widths.append((missing // 2, missing - missing // 2))
-    return widths
-
-
 def per_axis(name: str, value: Any, axes: int) -> tuple[Any, ...]:
     """Return one value for each axis, from one for all or a sequence.
 
     Raises:
         SettingError: There are more or fewer values than axes.
     """
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if not isinstance(value, Sequence):
-        return (value,) * axes
-    if len(value) != axes:
+    values = for_each(value, axes)
+    if len(values) != axes:
         raise SettingError(
-            f"{name}={value!r} has {len(value)} values, and the picture has {axes} axes"
+            f"{name}={value!r} has {len(values)} values, and the picture has {axes} axes"
         )
-    return tuple(value)
+    return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,12 @@ def bind_arguments(cls: Any, args: tuple, kwargs: Mapping[str, Any]) -> InitKwar
     Raises:
         ArgumentError: The class does not take these arguments; the message lists those it takes.
     """
-    signature = _signature(_constructor(getattr(cls, "written_once", cls)))
+    constructor = getattr(cls, "written_once", cls).__init__
+    if constructor is object.__init__:
+        constructor = _without_arguments  # Python's own accepts any at first
+    construction = current_construction()
+    signature_of = construction.signature if construction else inspect.signature
+    signature = signature_of(constructor)
     try:
         bound = signature.bind(None, *args, **kwargs)
     except TypeError as error:
@@ -110,23 +115,8 @@ def in_positions(
     return bound.args[1:], bound.kwargs
 
 
-def _constructor(cls: Any) -> Callable[..., Any]:
-    """Return the ``__init__`` of a class as written; without one of its own, one without arguments.
-
-    Python's own accepts any arguments at first.
-    """
-    return _without_arguments if cls.__init__ is object.__init__ else cls.__init__
-
-
 def _without_arguments(self: Any) -> None:
     pass
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    construction = current_construction()
-    if construction is None:
-        return inspect.signature(function)
-    return construction.signature(function)
 
 
 def _with_blocks(network: Any, value: Any) -> Any:

@@ -76,8 +76,15 @@ class NetworkType(type):
 
     def __call__(cls, /, *args: Any, **kwargs: Any) -> Any:
         """Build one network; blocks made on the way share its construction."""
+        construction = current_construction()
         if not getattr(cls, "backend", None):
-            cls = cls.on(_backend_in_construction(cls))
+            if construction is None:
+                raise UnboundNetwork(
+                    f"{cls.__name__} is written once and was not given a backend: write "
+                    f"{cls.__name__}.on('torch')(...), or create it inside the __init__ of another "
+                    "network"
+                )
+            cls = cls.on(construction.backend)
         args = tuple(
             list(one) if isinstance(one, GeneratorType) else one for one in args
         )
@@ -86,11 +93,15 @@ class NetworkType(type):
         if vars(written_once).get("_has_typed_settings"):  # a subclass may have others
             refuse_other_types(cls.__name__, written_once, init_kwargs)
         create = partial(cls._create, init_kwargs, args, kwargs)
-        construction = current_construction()
-        if construction is not None:
-            _refuse_other_backend(cls, construction)
-            return create()
-        return _build_outermost(create, Construction(backend=cls.backend))
+        if construction is None:
+            return _build_outermost(create, Construction(backend=cls.backend))
+        if cls.backend is not construction.backend:
+            raise ConstructionError(
+                f"{cls.__name__} is a class of backend {cls.backend.name!r}, created within a "
+                f"network of backend {construction.backend.name!r}: use the class as it is "
+                "written, without .on(...)"
+            )
+        return create()
 
     def _create(cls, init_kwargs: InitKwargs, args: tuple, kwargs: dict) -> Any:
         if "cls" in kwargs:
@@ -334,11 +345,13 @@ def finish(network: Any, construction: Construction) -> None:
                 if name in ("backend", "nn"):
                     _refuse_hidden(block, f"{path}.{name}".lstrip("."), "an attribute")
     refuse_unregistered(network, blocks)
-    overrides = _start_values(blocks)
+    declared = _start_values(blocks).items()
     for name, slot in network.neutral_slots().items():
         start = construction.start_of(slot.native)
         if start is not None:
-            start = _override(overrides, name) or start
+            for pattern, distribution in declared:
+                if fnmatch.fnmatchcase(name, pattern):
+                    start = distribution  # the last one wins
             slot.write(draw(start, slot.shape, construction.seed, name))
 
 
@@ -366,20 +379,6 @@ def _refuse_hidden(owner: Any, path: str, what: str = "a block") -> None:
         )
 
 
-def _refuse_other_backend(cls: Any, construction: Construction) -> None:
-    """Refuse a block of another backend than that of the network which is being built.
-
-    Raises:
-        ConstructionError: Names both backends.
-    """
-    if cls.backend is not construction.backend:
-        raise ConstructionError(
-            f"{cls.__name__} is a class of backend {cls.backend.name!r}, created within a network "
-            f"of backend {construction.backend.name!r}: use the class as it is written, without "
-            ".on(...)"
-        )
-
-
 def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
     """Return the start values that all blocks declare, by patterns of full dotted names."""
     start_values = {}
@@ -394,14 +393,6 @@ def _start_values(blocks: Mapping[str, Any]) -> dict[str, Distribution]:
                 )
             start_values[f"{path}.{pattern}".lstrip(".")] = distribution
     return start_values
-
-
-def _override(overrides: dict[str, Distribution], name: str) -> Distribution | None:
-    """Return the distribution of the last pattern that matches a name; None without one."""
-    for pattern, start in reversed(overrides.items()):
-        if fnmatch.fnmatchcase(name, pattern):
-            return start
-    return None
 
 
 @cache
@@ -430,18 +421,3 @@ def _bound_class(written_once: type, backend: Networks[Any]) -> type:
 def _new_instance(written_once: type, backend_name: str) -> Any:
     bound = written_once.on(backend_name)  # type: ignore[attr-defined]
     return bound.__new__(bound)
-
-
-def _backend_in_construction(cls: type) -> Networks[Any]:
-    """Return the backend of the construction in progress, for a class that has none.
-
-    Raises:
-        UnboundNetwork: No network is being built.
-    """
-    construction = current_construction()
-    if construction is None:
-        raise UnboundNetwork(
-            f"{cls.__name__} is written once and was not given a backend: write "
-            f"{cls.__name__}.on('torch')(...), or create it inside the __init__ of another network"
-        )
-    return construction.backend

@@ -108,7 +108,8 @@ def intercept_functions(functions: Any, interceptor: Interceptor) -> Iterator[No
         return follow
 
     followers = {}
-    for name in _names_of_functions(type(functions)):
+    vocabulary: Any = type(functions)  # whose classes may change
+    for name in _names_in(vocabulary, frozenset().union(*map(vars, vocabulary.mro()))):
         followers[name] = through(name, getattr(functions, name))
     vars(functions).update(followers)
     try:
@@ -118,13 +119,9 @@ def intercept_functions(functions: Any, interceptor: Interceptor) -> Iterator[No
             del vars(functions)[name]
 
 
-def _names_of_functions(vocabulary: type) -> tuple[str, ...]:
-    """Return the names of what computes something in a vocabulary, whose classes may change."""
-    return _names_in(vocabulary, frozenset().union(*map(vars, vocabulary.mro())))
-
-
 @lru_cache
 def _names_in(vocabulary: type, _names: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of what computes something in a vocabulary."""
     names = []
     for name in dir(vocabulary):
         value = getattr(vocabulary, name)

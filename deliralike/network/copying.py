@@ -8,6 +8,7 @@ from types import CellType, FunctionType
 from typing import Any
 
 from deliralike.network.core import parts
+from deliralike.references import cell_value
 
 
 class CopiedWithFunctions:
@@ -43,21 +44,11 @@ def function_with_outside_layer(network: Any) -> str:
     """
     blocks = {id(block) for block in parts(network)}
     for _, name, function in _functions(network):
-        layers = filter(network.backend.is_native, _enclosed_values(function))
+        values = map(cell_value, function.__closure__ or ())
+        layers = filter(network.backend.is_native, values)
         if any(id(layer) not in blocks for layer in layers):
             return name
     return ""
-
-
-def _enclosed_values(function: FunctionType) -> list[Any]:
-    """Return the values of the variables that a function has from functions around it."""
-    values = []
-    for cell in function.__closure__ or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:
-            continue  # not filled yet
-    return values
 
 
 def _functions(network: Any) -> list[tuple[Any, str, FunctionType]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copyreg
 import importlib
-from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -58,8 +57,9 @@ def checkpoint_blocks(network: Any, *patterns: str) -> list[str]:
     chosen: list[str] = []
     for pattern in patterns:
         chosen += matching(pattern, blocks, f"no block of {type(network).__name__}")
+    within = tuple(f"{path}." for path in chosen)
     outermost = [
-        path for path in blocks if path in chosen and not _is_within(path, chosen)
+        path for path in blocks if path in chosen and not path.startswith(within)
     ]
     for path in outermost:
         block = blocks[path]
@@ -90,10 +90,6 @@ def refuse_synchronised_norms(network: Any, buffers: str) -> None:
                 "while activations are computed again: choose buffers='root' or 'mean', or "
                 "checkpoint blocks without them"
             )
-
-
-def _is_within(path: str, others: Iterable[str]) -> bool:
-    return any(path.startswith(f"{other}.") for other in others)
 
 
 @cache

@@ -40,8 +40,8 @@ def block_tree(
 
     Args:
         name: The name of its class.
-        settings: The names and values of its settings; blocks among them are left out, since the
-            tree shows them anyway.
+        settings: The names and values of its settings, of arrays the shape; blocks among them are
+            left out, since the tree shows them anyway.
         children: The name and the text of each block within.
 
     Example:
@@ -51,9 +51,11 @@ def block_tree(
           (act): ReLU()
         )
     """
-    texts = [
-        f"{key}={_text(value)}" for key, value in settings if not _has_blocks(value)
-    ]
+    texts = []
+    for key, value in settings:
+        if not _has_blocks(value):
+            is_array = getattr(value, "shape", ())
+            texts.append(f"{key}={nest.described(value) if is_array else repr(value)}")
     lines = []
     for key, text in children:
         lines.append(f"({key}): {text}".replace("\n", "\n  "))
@@ -62,11 +64,6 @@ def block_tree(
     if texts:
         lines.insert(0, ", ".join(texts))
     return "\n  ".join([f"{name}(", *lines]) + "\n)"
-
-
-def _text(value: Any) -> str:
-    """Return a setting as it was written; of an array its shape."""
-    return nest.described(value) if getattr(value, "shape", ()) else repr(value)
 
 
 def _has_blocks(value: Any) -> bool:

@@ -95,7 +95,13 @@ def refuse_in(network: Any, blocks: Mapping[str, Any], path: str, value: Any) ->
         if owner is None:
             continue
         if owner is not network.backend:
-            raise ConstructionError(_foreign(network.backend, owner, place, leaf))
+            backend = network.backend
+            raise ConstructionError(
+                f"{place!r} is a {type(leaf).__name__} of backend {owner.name!r} in a network of "
+                f"backend {backend.name!r}, which would overlook its parameters: use "
+                f"{_instead(backend, leaf)}, or write the whole network for {owner.name!r} and "
+                "wrap it, deliralike.wrap(network)"
+            )
         how_to_bind = owner.how_to_bind(leaf)
         if how_to_bind:
             raise ConstructionError(
@@ -117,15 +123,6 @@ def _is_part(network: Any, blocks: Mapping[str, Any], leaf: Any) -> bool:
     if any(block is leaf for block in blocks.values()):
         return True
     return any(slot.native is leaf for slot in network.neutral_slots().values())
-
-
-def _foreign(backend: Any, owner: Any, place: str, leaf: Any) -> str:
-    """Return the message for a layer of another backend, its owner."""
-    return (
-        f"{place!r} is a {type(leaf).__name__} of backend {owner.name!r} in a network of backend "
-        f"{backend.name!r}, which would overlook its parameters: use {_instead(backend, leaf)}, or "
-        f"write the whole network for {owner.name!r} and wrap it, deliralike.wrap(network)"
-    )
 
 
 def _instead(backend: Any, leaf: Any) -> str:

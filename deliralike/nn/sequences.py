@@ -140,7 +140,7 @@ class Sequences(Norms, Activations, Shaping):
             state: tuple[Array, Array], gates: Array
         ) -> tuple[tuple[Array, Array], Array]:
             hidden, cell = state
-            gates = gates + self.linear(hidden, weight_hh, bias_hh)
+            gates = gates + self.linear(hidden, weight_hh)
             i, f, g, o = self.split(gates, cell.shape[-1], dim=-1)
             cell = self.sigmoid(f) * cell + self.sigmoid(i) * self.tanh(g)
             hidden = self.sigmoid(o) * self.tanh(cell)
@@ -149,6 +149,8 @@ class Sequences(Norms, Activations, Shaping):
             return (hidden, cell), hidden
 
         from_input = self.linear(x, weight_ih, bias_ih)
+        if bias_hh is not None:
+            from_input = from_input + bias_hh  # once, instead of at each step
         (hidden, cell), outputs = self.scan(step, (hidden, cell), from_input)
         return outputs, hidden, cell
 

@@ -356,10 +356,11 @@ WANTED = f"a pair (inputs, targets) or a dict with {INPUT!r} and {LABEL!r}"
 
 
 def _evidence(metrics: Metrics | None) -> dict[str, Evidence]:
-    return {name: Evidence(each) for name, each in _named(metrics).items()}
+    return {name: Evidence(each) for name, each in metrics_by_name(metrics).items()}
 
 
-def _named(metrics: Metrics | None) -> dict[str, Metric]:
+def metrics_by_name(metrics: Metrics | None) -> dict[str, Metric]:
+    """Return metrics by the names that their figures have, or begin with."""
     if metrics is None:
         return dict(CLASSIFICATION)
     if isinstance(metrics, Mapping):
@@ -398,7 +399,7 @@ def refuse_named_as_losses(metrics: Metrics, losses: Losses | None) -> None:
         SettingError: A metric has the name of a loss, or that of the sum of all.
     """
     names = list(losses) if isinstance(losses, Mapping) else []
-    for name, each in _named(metrics).items():
+    for name, each in metrics_by_name(metrics).items():
         is_only_loss = isinstance(each, CrossEntropy) and len(names) < 2
         if name == TOTAL and is_only_loss:
             continue
@@ -419,11 +420,6 @@ def figures_of(outputs: Any, targets: Any, metrics: Metrics) -> dict[str, float]
     for each in evidence.values():
         each.add(outputs, targets)
     return _figures(evidence, False)
-
-
-def figure_names(metrics: Metrics | None) -> list[str]:
-    """Return the names of figures; a metric with several puts its name before a slash."""
-    return list(_named(metrics))
 
 
 def _figures(

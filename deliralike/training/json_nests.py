@@ -6,7 +6,7 @@ Values that JSON lacks are written as an object whose key begins with a sign.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,36 +56,20 @@ class Flattener:
         if isinstance(value, np.ndarray):
             return {_ARRAY: self._named(value, path)}
         if isinstance(value, Mapping):
-            return self._mapping(value, path)
-        if type(value) is list:
-            return self._items(value, path)
-        if type(value) is tuple:
-            return {_TUPLE: self._items(value, path)}
-        return self._scalar(value, path)
-
-    def _mapping(self, value: Mapping[Any, Any], path: Keys) -> dict[str, Any]:
-        flat = {}
-        for key, item in value.items():
-            name = self._key(key, path)
-            flat[name] = self.flatten(item, (*path, key))
-        return flat
-
-    def _items(self, values: Sequence[Any], path: Keys) -> list[Any]:
-        flat = []
-        for place, item in enumerate(values):
-            flat.append(self.flatten(item, (*path, str(place))))
-        return flat
-
-    def _key(self, key: Any, path: Keys) -> str:
-        if type(key) is not str:
-            raise CheckpointError(
-                f"{self._at(path)} has the key {key!r}, wanted texts as keys"
-            )
-        if key.startswith(_SIGN):
-            return _SIGN + key
-        return key
-
-    def _scalar(self, value: Any, path: Keys) -> Any:
+            flat = {}
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise CheckpointError(
+                        f"{self._at(path)} has the key {key!r}, wanted texts as keys"
+                    )
+                sign = _SIGN if key.startswith(_SIGN) else ""
+                flat[sign + key] = self.flatten(item, (*path, key))
+            return flat
+        if type(value) in (list, tuple):
+            items = []
+            for place, item in enumerate(value):
+                items.append(self.flatten(item, (*path, str(place))))
+            return items if type(value) is list else {_TUPLE: items}
         if type(value) not in (str, int, float, bool, type(None)):
             raise CheckpointError(
                 f"{self._at(path)} is a {type(value).__name__}, wanted a number, a text, None, a "

@@ -76,7 +76,11 @@ class PendingLosses:
         if not waiting:
             return
         begin = time.perf_counter()
-        scalars = [value for each in waiting for value in _values(each)]
+        scalars: list[Any] = []
+        for each in waiting:
+            for losses in each.results:
+                scalars += losses.values()
+            scalars += each.weights
         numbers = iter(self._numbers(scalars))
         waited = (time.perf_counter() - begin) / len(waiting)
         for each in waiting:
@@ -87,32 +91,18 @@ class PendingLosses:
                 self._on_read(each.step)
 
 
-def _values(waiting: _Waiting) -> Iterator[Any]:
-    for losses in waiting.results:
-        yield from losses.values()
-    yield from waiting.weights
-
-
 def _complete(waiting: _Waiting, numbers: Iterator[float], waited: float) -> None:
     on_host = []
     for losses in waiting.results:
         on_host.append({name: next(numbers) for name in losses})
-    losses = _means(on_host, [next(numbers) for _ in waiting.weights])
+    losses = on_host[0]
+    if len(on_host) > 1:
+        weights = [next(numbers) for _ in waiting.weights]
+        for name in losses:
+            values = [each[name] for each in on_host]
+            losses[name] = mean_by_weights(values, weights)
     record = vars(waiting.step)
     record["losses"] = losses
     record["loss"] = losses.get(TOTAL, sum(losses.values()))
     record["seconds"] = record.pop("dispatch_seconds") + waited
     del record["_read"]
-
-
-def _means(
-    on_host: Sequence[dict[str, float]], weights: Sequence[float]
-) -> dict[str, float]:
-    """Return the mean of each loss over all batches."""
-    if len(on_host) == 1:
-        return on_host[0]
-    means = {}
-    for name in on_host[0]:
-        values = [losses[name] for losses in on_host]
-        means[name] = mean_by_weights(values, weights)
-    return means

@@ -17,6 +17,9 @@ from deliralike.errors import ArgumentError, SettingError, whole_number
 from deliralike.optim.rules import number
 from deliralike.training.by_name import make_by_name
 
+_CYCLE_START = 1 / 25  # PyTorch's, as parts of the highest factor
+_CYCLE_END = 1 / 25e4
+
 
 class Schedule(ABC):
     """The interface of schedules: ``optimizer.lr = base * schedule.factor(optimizer.steps)``.
@@ -133,7 +136,7 @@ class Linear(_ToFinal):
 
 @dataclass(frozen=True)
 class OneCycle(Schedule):
-    """Half cosines up to 1 and down to nearly nothing.
+    """Half cosines from 1/25 up to 1, and down to 1/250,000.
 
     The last of the `steps` updates has the lowest factor, and so has every later one. The momentum
     does not change. Source: Smith and Topin 2018, arXiv 1708.07120.
@@ -141,25 +144,20 @@ class OneCycle(Schedule):
     Args:
         steps: The number of updates of the whole cycle.
         warmup: The part of the cycle that goes up.
-        start: The factor of the first update, as a part of the highest.
-        final: The factor of the last update, as a part of the highest.
 
     Example:
-        >>> cycle = OneCycle(8, warmup=0.5, start=0.2, final=0.0)
+        >>> cycle = OneCycle(8, warmup=0.5)
         >>> [round(cycle.factor(steps), 2) for steps in range(9)]
-        [0.2, 0.4, 0.8, 1.0, 0.85, 0.5, 0.15, 0.0, 0.0]
+        [0.04, 0.28, 0.76, 1.0, 0.85, 0.5, 0.15, 0.0, 0.0]
     """
 
     steps: int
     warmup: float = field(default=0.3, kw_only=True)
-    start: float = field(default=1 / 25, kw_only=True)
-    final: float = field(default=1 / 25e4, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the settings."""
         whole_number("OneCycle: steps", self.steps, 1)
-        for name in ("start", "final", "warmup"):
-            number(getattr(self, name), f"OneCycle: {name}")
+        number(self.warmup, "OneCycle: warmup")
         if self.warmup > 1:
             raise SettingError(
                 f"OneCycle: warmup={self.warmup!r} is a part of the cycle: at most 1"
@@ -173,18 +171,17 @@ class OneCycle(Schedule):
         steps = min(steps, last)
         if steps <= top:
             part = steps / top if top else 1.0
-            return _eased(self.start, 1.0, part)
-        return _eased(1.0, self.final, (steps - top) / (last - top))
+            return _eased(_CYCLE_START, 1.0, part)
+        return _eased(1.0, _CYCLE_END, (steps - top) / (last - top))
 
 
 @dataclass(frozen=True)
 class Warmup(Schedule):
-    """A straight line from `start` up to the first factor of another schedule, which follows.
+    """A straight line from 0 up to the first factor of another schedule, which follows.
 
     Args:
         steps: The number of updates below the other schedule's beginning.
         then: The schedule that follows, with a count of its own that begins at 0.
-        start: The factor of the first update, as a part of the other schedule's beginning.
 
     Example:
         >>> [Warmup(2, StepDecay(2, gamma=0.5)).factor(steps) for steps in range(6)]
@@ -193,12 +190,10 @@ class Warmup(Schedule):
 
     steps: int
     then: Schedule = Constant()
-    start: float = field(default=0.0, kw_only=True)
 
     def __post_init__(self) -> None:
         """Check the settings."""
         whole_number("Warmup: steps", self.steps, 0)
-        number(self.start, "Warmup: start")
         if not isinstance(self.then, Schedule):
             raise ArgumentError(f"Warmup: then={self.then!r} is no schedule")
 
@@ -206,8 +201,7 @@ class Warmup(Schedule):
         """Return the height of the line, then the factor of the other schedule."""
         if steps >= self.steps:
             return self.then.factor(steps - self.steps)
-        height = self.start + (1.0 - self.start) * (steps / self.steps)
-        return height * self.then.factor(0)
+        return steps / self.steps * self.then.factor(0)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
@@ -235,7 +229,7 @@ def schedule(name: str, **settings: Any) -> Schedule:
 
     Example:
         >>> schedule("warmup", steps=10, then={"name": "cosine", "steps": 90})
-        Warmup(steps=10, then=Cosine(steps=90, final=0.0), start=0.0)
+        Warmup(steps=10, then=Cosine(steps=90, final=0.0))
     """
     if isinstance(settings.get("then"), str | Mapping):
         settings["then"] = schedule_of(settings["then"])
@@ -262,7 +256,7 @@ def schedule_of(given: Any, updates: int | None = None) -> Any:
         >>> schedule_of("cosine", 90)
         Cosine(steps=90, final=0.0)
         >>> schedule_of({"name": "warmup", "steps": 10, "then": "linear"}, 90)
-        Warmup(steps=10, then=Linear(steps=80, final=0.0), start=0.0)
+        Warmup(steps=10, then=Linear(steps=80, final=0.0))
     """
     if isinstance(given, str):
         given = {"name": given}

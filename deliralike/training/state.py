@@ -53,6 +53,10 @@ def gather(run: Run) -> State:
     averaged = {} if average is None else average.pop("weights")
     own = run.network.neutral_state()
     callbacks = _callbacks(run).items()
+    frozen = []
+    for name, slot in run.network.neutral_slots().items():
+        if slot.is_parameter and not slot.trainable:
+            frozen.append(name)
     state: State = {"network": averaged or own, "unaveraged": own if averaged else {}}
     for name in run.optimizers:
         state[_OPTIMIZER + name] = _optimizer_state(run, name)
@@ -63,7 +67,7 @@ def gather(run: Run) -> State:
         "position": run.position(),
         "fingerprints": fingerprints_at_start(run),
         "backend": run.network.backend.name,
-        "frozen": _frozen(run),
+        "frozen": frozen,
         "in_evaluation": parts_in_evaluation(run.network),
         "epochs": list(map(asdict, run.history.epochs)),
     }
@@ -167,13 +171,6 @@ def _take_over(run: Run, state: Mapping[str, Any], changed: Collection[str]) -> 
         run.loader.expect(run.epoch, run.batch, state["run"]["latest_batch"])
     run.history.epochs[:] = [Epoch(**record) for record in state["run"]["epochs"]]
     _load_random_state(run, state["random"])  # last: what came before may have drawn
-
-
-def _frozen(run: Run) -> list[str]:
-    slots = run.network.neutral_slots()
-    return [
-        name for name, slot in slots.items() if slot.is_parameter and not slot.trainable
-    ]
 
 
 def _callbacks(run: Run) -> dict[str, Callback]:

@@ -24,6 +24,7 @@ from deliralike.errors import (
     SettingError,
     UnknownName,
     refuse_unknown,
+    refuse_unknown_word,
     whole_number,
 )
 from deliralike.network import steps
@@ -161,10 +162,8 @@ class Trainer:
             "compile": compile,
         }
         refuse_other_types("Trainer", Trainer, checked)
-        refuse_unknown(
-            buffers, BUFFERS, f"buffers={buffers!r} is unknown", SettingError
-        )
-        refuse_unknown(rng, RANDOM, f"rng={rng!r} is unknown", SettingError)
+        refuse_unknown_word("buffers", buffers, BUFFERS)
+        refuse_unknown_word("rng", rng, RANDOM)
         self.network: AbstractNetwork = _spread(network, devices, processes, buffers)
         self.processes: ProcessGroup = self.network.parallelism.processes
         if layer_decay is not None or groups is not None:
@@ -538,7 +537,7 @@ class Trainer:
             if not has_validation:
                 monitor.value(Epoch(0, 0))
             elif losses is not None:
-                metrics = evaluation.figure_names(self.metrics or {})
+                metrics = evaluation.metrics_by_name(self.metrics or {})
                 monitor.refuse_unknown(list(dict.fromkeys([*metrics, *losses])))
 
     def _step(self, run: Run, window: list[Any], waited: float) -> Step:

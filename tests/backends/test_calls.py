@@ -6,6 +6,7 @@ import threading
 import jax
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike.backends.jax import arrays as jax_arrays
 from deliralike.errors import DtypeError
@@ -68,9 +69,7 @@ def test_native_networks_of_every_kind_are_followed(name, kind):
     output = called(network, noting(calls), batch()[0])
     assert [path for path, _ in calls if path] == ["one", "two"]
     assert ("", (5, 4)) in calls
-    np.testing.assert_allclose(
-        output, plain(network.neutral_state(), batch()[0]), rtol=1e-12
-    )
+    assert_allclose(output, plain(network.neutral_state(), batch()[0]), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *((name, Plain) for name in NAMES)])
@@ -84,7 +83,7 @@ def test_what_comes_back_takes_the_place_of_the_output(name, kind):
     state = network.neutral_state()
     hidden = np.tanh(3.0 * (batch()[0] @ state["one.weight"].T + state["one.bias"]))
     wanted = (batch()[0] + hidden) @ state["two.weight"].T + state["two.bias"]
-    np.testing.assert_allclose(called(network, around, batch()[0]), wanted, rtol=1e-12)
+    assert_allclose(called(network, around, batch()[0]), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "kind"), [*KINDS, *((name, Plain) for name in NAMES)])
@@ -128,7 +127,7 @@ def test_a_method_that_an_instance_has_of_its_own_is_called_and_kept():
     output = called(network, noting(calls), batch()[0])
     state = network.neutral_state()
     wanted = (batch()[0] + np.tanh(7.0)) @ state["two.weight"].T + state["two.bias"]
-    np.testing.assert_allclose(output, wanted, rtol=1e-12)
+    assert_allclose(output, wanted, rtol=1e-12)
     assert vars(block)["forward"] is constant_sevens
     assert "one" in dict(calls)
 
@@ -146,7 +145,7 @@ def test_other_networks_of_the_same_class_are_not_followed(backend):
         backend.intercept_calls(one, noting(calls)),
     ):
         x = backend.prepare((batch()[0],), other)
-        np.testing.assert_allclose(
+        assert_allclose(
             backend.numpy(other(*x)),
             plain(other.neutral_state(), batch()[0]),
             rtol=1e-12,
@@ -211,7 +210,7 @@ def test_functions_are_followed_and_replaced(backend):
     assert vars(backend.nn) == before
     state = network.neutral_state()
     hidden = 2.0 * np.tanh(x @ state["one.weight"].T + state["one.bias"])
-    np.testing.assert_allclose(
+    assert_allclose(
         output, (x + hidden) @ state["two.weight"].T + state["two.bias"], rtol=1e-12
     )
 
@@ -290,12 +289,12 @@ def test_a_network_in_another_type_is_a_copy(name, kind):
     state = twin.neutral_state()
     for key, value in before.items():
         wanted = value.astype(np.float32) if value.dtype.kind == "f" else value
-        np.testing.assert_array_equal(state[key], wanted)
+        assert_array_equal(state[key], wanted)
         assert state[key].dtype == wanted.dtype, key
     twin.load_neutral_state({key: value * 0 for key, value in state.items()})
     for key, value in network.neutral_state().items():
         assert value.dtype == before[key].dtype
-        np.testing.assert_array_equal(value, before[key])
+        assert_array_equal(value, before[key])
     with backend.op_by_op():
         output = called(twin, noting([]), batch()[0])
     assert (output.dtype, twin.dtype_name, network.dtype_name) == (
@@ -330,7 +329,7 @@ def test_both_widths_compute_what_they_say(backend):
     }
     output = called(twin, noting([]), batch()[0])
     assert output.dtype == np.float64
-    np.testing.assert_allclose(output, plain(state, batch()[0]), rtol=1e-13)
+    assert_allclose(output, plain(state, batch()[0]), rtol=1e-13)
 
 
 # Gradients
@@ -353,13 +352,11 @@ def test_what_stands_beside_the_loss_comes_back_as_arrays(backend):
     wanted = plain(network.neutral_state(), x)
     given, same_x = found.beside
     assert isinstance(given["output"], np.ndarray) and isinstance(same_x, np.ndarray)
-    np.testing.assert_allclose(given.pop("output"), wanted, rtol=1e-12)
-    np.testing.assert_array_equal(same_x, x)
+    assert_allclose(given.pop("output"), wanted, rtol=1e-12)
+    assert_array_equal(same_x, x)
     assert given == {"name": "kept", "list": [7, None]}
     assert found.loss == pytest.approx((wanted**2).sum(), rel=1e-12)
-    np.testing.assert_allclose(
-        found.parameters["two.bias"], 2 * wanted.sum(0), rtol=1e-12
-    )
+    assert_allclose(found.parameters["two.bias"], 2 * wanted.sum(0), rtol=1e-12)
 
 
 def test_jax_gives_the_same_compiled_quickly_whole_or_not_at_all():
@@ -372,9 +369,7 @@ def test_jax_gives_the_same_compiled_quickly_whole_or_not_at_all():
     state = network.neutral_state()
     expected = 2 * plain(state, x)
     for one in found:
-        np.testing.assert_allclose(
-            one.parameters["two.bias"], expected.sum(0), rtol=1e-12
-        )
+        assert_allclose(one.parameters["two.bias"], expected.sum(0), rtol=1e-12)
 
 
 def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(
@@ -396,9 +391,7 @@ def test_what_a_quick_program_of_jax_loses_comes_from_one_compiled_as_usual(
     backend, network, (x, _) = get("jax"), made(Plain, "jax"), batch()
     found = backend.gradients(squares, network, x)
     expected = 2 * plain(network.neutral_state(), x)
-    np.testing.assert_allclose(
-        found.parameters["two.bias"], expected.sum(0), rtol=1e-12
-    )
+    assert_allclose(found.parameters["two.bias"], expected.sum(0), rtol=1e-12)
 
 
 def test_a_layer_of_flax_that_was_told_another_type_keeps_it():

@@ -5,6 +5,7 @@ import io
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from deliralike import backends
 from deliralike.errors import (
@@ -89,7 +90,7 @@ def test_chainers_archive_carries_parameters_and_buffers_over():
     source, target = net(seed=1), net(seed=2)
     source(X)
     save_and_load(source, target)
-    np.testing.assert_equal(target.neutral_state(), source.neutral_state())
+    assert_equal(target.neutral_state(), source.neutral_state())
     assert target.neutral_state()["norm.num_batches_tracked"] == 1
 
 
@@ -136,9 +137,7 @@ def test_a_tied_parameter_is_updated_once_by_chainers_optimizers():
     before = network.neutral_state()["a.weight"]
     optimizer = chainer.optimizers.SGD(1.0).setup(network)
     optimizer.update(lambda: F.sum(network(np.ones((1, 2), np.float32))))
-    np.testing.assert_allclose(
-        network.neutral_state()["b.weight"], before - 2.0, rtol=1e-6
-    )
+    assert_allclose(network.neutral_state()["b.weight"], before - 2.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["share", "copy", "init"])
@@ -213,7 +212,7 @@ def test_a_switch_set_inside_forward_holds_for_the_blocks_below_it():
             return quiet, self.drop(x)
 
     quiet, dropped = Twice.on("chainer")()(X)
-    np.testing.assert_array_equal(quiet, X)
+    assert_array_equal(quiet, X)
     assert (dropped.array == 0).any()
 
 
@@ -247,7 +246,7 @@ def test_a_wrapped_link_has_neutral_names_and_loads_bit_for_bit(link, names):
     state = {name: value + 1 for name, value in network.neutral_state().items()}
     assert list(state) == names
     network.load_neutral_state(state)
-    np.testing.assert_equal(network.neutral_state(), state)
+    assert_equal(network.neutral_state(), state)
 
 
 def test_a_wrapped_chain_shares_its_weights_and_has_no_prefix():
@@ -287,20 +286,13 @@ def test_a_native_optimizer_can_be_wrapped_before_or_after_its_setup(native, is_
     assert (network.neutral_state()["fc.weight"] != before["fc.weight"]).any()
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_a_parameter_without_gradient_does_not_decay(native):
+def test_a_parameter_without_gradient_does_not_decay():
     network = Branches.on("chainer")()
-    if native:
-        optimizer = BACKEND.wrap_optimizer(
-            chainer.optimizers.AdamW(weight_decay_rate=0.5), network
-        )
-    else:
-        optimizer = BACKEND.optimizer(rule("adamw", lr=0.1, weight_decay=0.5), network)
+    native = chainer.optimizers.AdamW(weight_decay_rate=0.5)
+    optimizer = BACKEND.wrap_optimizer(native, network)
     before = network.neutral_state()
     optimizer.update(squares, X[:, :, 0, 0], False)
-    np.testing.assert_array_equal(
-        network.neutral_state()["b.weight"], before["b.weight"]
-    )
+    assert_array_equal(network.neutral_state()["b.weight"], before["b.weight"])
 
 
 def test_gradients_leave_no_gradient_behind():
@@ -340,14 +332,14 @@ def test_a_buffer_takes_over_values_without_their_graph_in_its_own_type():
 
 def test_variables_can_be_compared():
     x = chainer.Variable(np.array([1.0, 2.0]))
-    np.testing.assert_array_equal(x > 1.5, [False, True])
-    np.testing.assert_array_equal(np.array([1.0, 3.0]) == x, [True, False])
+    assert_array_equal(x > 1.5, [False, True])
+    assert_array_equal(np.array([1.0, 3.0]) == x, [True, False])
 
 
 def test_the_gradient_of_a_slice_goes_where_it_was_taken():
     x = chainer.Variable(np.zeros((4, 3)))
     F.sum(x[1:3, None, ::2] * 2).backward()
-    np.testing.assert_array_equal(x.grad, [[0, 0, 0], [2, 0, 2], [2, 0, 2], [0, 0, 0]])
+    assert_array_equal(x.grad, [[0, 0, 0], [2, 0, 2], [2, 0, 2], [0, 0, 0]])
 
 
 @pytest.mark.parametrize(
@@ -400,7 +392,7 @@ def test_a_network_written_once_may_have_a_block_called_repeat():
     network = Repeating.on("chainer")()
     weight, bias = network.neutral_state().values()
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.testing.assert_allclose(network(x).array, x @ weight.T + bias, rtol=1e-6)
+    assert_allclose(network(x).array, x @ weight.T + bias, rtol=1e-6)
 
 
 def test_none_takes_a_parameter_away():
@@ -414,7 +406,5 @@ def test_chainers_own_update_with_a_neutral_rule_skips_an_unused_parameter():
     native = BACKEND.optimizer(rule("adamw", lr=0.1, weight_decay=0.5), network).native
     before = network.neutral_state()
     native.update(lambda: squares(network, X[:, :, 0, 0], False))
-    np.testing.assert_array_equal(
-        network.neutral_state()["b.weight"], before["b.weight"]
-    )
+    assert_array_equal(network.neutral_state()["b.weight"], before["b.weight"])
     assert (network.neutral_state()["a.weight"] != before["a.weight"]).any()

@@ -66,6 +66,11 @@ FUNCTIONS = {
         lambda *arrays: squares(a_recurrence(torch.rnn_relu)(*arrays)),
         recurrent_arrays(1),
     ),
+    "silu of large numbers in another order of axes": (
+        lambda nn, x: squares(nn.silu(nn.permute(x, (1, 2, 0))), nn),
+        lambda x: squares(torch.nn.functional.silu(x.permute(1, 2, 0))),
+        [normal(0, 3, 5, 2) * 40.0],
+    ),
     "attention": (
         lambda nn, *arrays: squares(nn.attention(*arrays, scale=0.3), nn),
         lambda *arrays: squares(attended(*arrays)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 
@@ -45,9 +46,9 @@ def test_attention_stays_in_double_precision_within_a_comparison(shared):
             query, key, value, mask=mask, is_causal=True
         )
         one = jax.nn.dot_product_attention(query[0], key[0], value[0])
-    np.testing.assert_allclose(found, _expected(query, key, value, causal), rtol=1e-13)
+    assert_allclose(found, _expected(query, key, value, causal), rtol=1e-13)
     every = np.ones((2, 5, 5), bool)
-    np.testing.assert_allclose(one, _expected(query, key, value, every)[0], rtol=1e-13)
+    assert_allclose(one, _expected(query, key, value, every)[0], rtol=1e-13)
 
 
 def test_it_is_jax_s_own_afterwards_and_for_other_types():
@@ -58,5 +59,5 @@ def test_it_is_jax_s_own_afterwards_and_for_other_types():
         within = jax.nn.dot_product_attention(query, key, value)
         cut = jax.nn.dot_product_attention(*_arrays(), local_window_size=(1, 1))
     assert jax.nn.dot_product_attention is own
-    np.testing.assert_array_equal(within, before)
+    assert_array_equal(within, before)
     assert cut.dtype == np.float64  # what the formula does not know is left to JAX

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import enable_x64, export
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.backends.jax import convolution
@@ -214,7 +215,7 @@ def assert_equal(transformed, ours, jaxs, x_shape, kernel):
             for function in (ours, jaxs)
         )
     for a, b in zip(got, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
+        assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -251,7 +252,7 @@ def test_an_exported_convolution_takes_any_size(open_sizes):
             more = more if "h" in open_sizes else 0
             x = generator.normal(size=(batch, 3, 4 + more, 5 + more))
             wanted = jaxs_own(settings, x, weight)
-            np.testing.assert_allclose(program.call(x), wanted, rtol=0, atol=1e-13)
+            assert_allclose(program.call(x), wanted, rtol=0, atol=1e-13)
 
 
 def test_half_precision_is_summed_in_single():
@@ -261,7 +262,7 @@ def test_half_precision_is_summed_in_single():
     exact = convolve(x.astype("float32"), weight.astype("float32"), settings)
     result = convolve(jnp.asarray(x), jnp.asarray(weight), settings)
     assert result.dtype == "bfloat16"
-    np.testing.assert_array_equal(result, exact.astype("bfloat16"))
+    assert_array_equal(result, exact.astype("bfloat16"))
 
 
 def test_a_depthwise_convolution_is_computed_once_for_all_its_uses():
@@ -313,7 +314,7 @@ def test_arrays_of_another_order_in_memory_give_the_same_gradients(form, order):
         wanted, pull = jax.vjp(partial(jaxs_own, settings), x, weight)
         found = gradients(*map(there, (x, weight, cotangent)))
         for a, b in zip(found, (wanted, *pull(cotangent)), strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
+            assert_allclose(a, b, rtol=0, atol=1e-13 * np.abs(b).max())
 
 
 def test_a_gradient_tells_what_took_no_part():
@@ -329,4 +330,4 @@ def test_a_gradient_tells_what_took_no_part():
         _, gradient = aux_and_gradient(function, jax.tree.map(jnp.asarray, at))
         wanted = jax.grad(lambda x: function({"x": x})[0])(at["x"])
     assert gradient["unused"] is None
-    np.testing.assert_allclose(gradient["x"], wanted, rtol=1e-12, atol=1e-13)
+    assert_allclose(gradient["x"], wanted, rtol=1e-12, atol=1e-13)

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends, checkpoint_blocks
 from deliralike.optim.rules import rule
@@ -53,21 +54,19 @@ def test_an_update_begins_at_the_array_and_not_at_what_the_hook_makes_of_it(
         optimizer.update(half_mean_square, x)
         weight = weight - 0.1 * 3 * y.T @ x / y.size
         bias = bias - 0.1 * y.sum(0) / y.size
-    np.testing.assert_allclose(weight_of(network), weight, rtol=1e-12)
+    assert_allclose(weight_of(network), weight, rtol=1e-12)
 
 
 def test_a_state_is_what_the_variables_hold(network):
     raw = np.asarray(network.layer.kernel.get_raw_value())
-    np.testing.assert_array_equal(weight_of(network), raw.T)
+    assert_array_equal(weight_of(network), raw.T)
     network.load_neutral_state(network.neutral_state())
-    np.testing.assert_array_equal(network.layer.kernel.get_raw_value(), raw)
+    assert_array_equal(network.layer.kernel.get_raw_value(), raw)
 
 
 def test_copies_and_casts_hold_the_same_arrays(network):
     raw = np.asarray(network.layer.kernel.get_raw_value())
     copy = deepcopy(network)
-    np.testing.assert_array_equal(copy.layer.kernel.get_raw_value(), raw)
+    assert_array_equal(copy.layer.kernel.get_raw_value(), raw)
     JAX.set_dtype(copy, "float32")
-    np.testing.assert_array_equal(
-        copy.layer.kernel.get_raw_value(), raw.astype(np.float32)
-    )
+    assert_array_equal(copy.layer.kernel.get_raw_value(), raw.astype(np.float32))

@@ -363,35 +363,6 @@ def test_a_step_reads_the_values_that_a_frozen_parameter_has_now():
         )
 
 
-def test_optax_goes_on_from_a_saved_state_as_if_nothing_had_happened():
-    (net, optimizer), (other, resumed) = (
-        (net, JAX.wrap_optimizer(optax.adam(0.1), net))
-        for net in (Partly.on("jax")() for _ in "ab")
-    )
-    x = np.ones((2, 3), np.float32)
-    optimizer.update(squares, x)
-    other.load_neutral_state(net.neutral_state())
-    resumed.load_neutral_state(optimizer.neutral_state())
-    for each in (optimizer, resumed):
-        each.update(squares, x)
-    assert resumed.steps == 2
-    np.testing.assert_equal(net.neutral_state(), other.neutral_state())
-
-
-def test_the_learning_rate_of_optax_is_set_where_it_is_part_of_the_state():
-    net = Partly.on("jax")()
-    optimizer = JAX.wrap_optimizer(
-        optax.inject_hyperparams(optax.sgd)(learning_rate=0.1), net
-    )
-    optimizer.lr = 0.0
-    before = net.neutral_state()
-    optimizer.update(squares, np.ones((2, 3), np.float32))
-    assert all(
-        np.array_equal(value, before[name])
-        for name, value in net.neutral_state().items()
-    )
-
-
 def test_an_optax_optimizer_that_hides_its_learning_rate_says_so():
     with pytest.raises(CapabilityError, match="inject_hyperparams"):
         JAX.wrap_optimizer(optax.sgd(0.1), Partly.on("jax")()).lr = 0.2

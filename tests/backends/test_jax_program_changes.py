@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.errors import CapabilityError
@@ -235,12 +236,12 @@ def assert_followed(net, changed, change):
     """Programs, and one that was asked for before the change, follow the change."""
     run = JAX.program(operator.call, net)
     before = program(net)
-    np.testing.assert_allclose(before, as_it_is(net), rtol=1e-5, atol=1e-5)
+    assert_allclose(before, as_it_is(net), rtol=1e-5, atol=1e-5)
     change(changed)
     wanted = as_it_is(net)
     assert wanted.shape != before.shape or np.abs(wanted - before).max() > 1e-4
-    np.testing.assert_allclose(program(net), wanted, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(run(jnp.asarray(X)), wanted, rtol=1e-5, atol=1e-5)
+    assert_allclose(program(net), wanted, rtol=1e-5, atol=1e-5)
+    assert_allclose(run(jnp.asarray(X)), wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -258,12 +259,8 @@ def test_steps_follow_a_change_as_programs_do(name):
     step(net)
     CHANGES[name](module)
     wanted = as_it_is(net)
-    np.testing.assert_allclose(
-        step(net), np.mean(wanted.astype(np.float64) ** 2), rtol=1e-4
-    )
-    np.testing.assert_allclose(
-        program(net), as_it_is(net), rtol=1e-5, atol=1e-5
-    )  # a step later
+    assert_allclose(step(net), np.mean(wanted.astype(np.float64) ** 2), rtol=1e-4)
+    assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)  # a step later
 
 
 @pytest.mark.parametrize("name", IN_SETTINGS)
@@ -278,7 +275,7 @@ def test_an_array_of_the_host_may_be_changed_in_place():
     net = JAX.wrap(module)
     before = program(net)
     module.array[1] = 5.0
-    np.testing.assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)
+    assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)
     assert np.abs(program(net) - before).max() > 1
 
 
@@ -296,14 +293,14 @@ def test_an_unchanged_network_is_looked_at_once(no_search):
     net = Settings.on("jax", seed=1)().eval()
     before = program(net)
     no_search()
-    np.testing.assert_array_equal(program(net), before)
+    assert_array_equal(program(net), before)
     net.load_neutral_state(
         {name: 2 * value for name, value in net.neutral_state().items()}
     )
-    np.testing.assert_allclose(program(net), 2 * before, rtol=1e-6)
+    assert_allclose(program(net), 2 * before, rtol=1e-6)
     with net.training_mode(True):
         pass
-    np.testing.assert_allclose(program(net), 2 * before, rtol=1e-6)
+    assert_allclose(program(net), 2 * before, rtol=1e-6)
     with net.training_mode(True), pytest.raises(TypeError):
         program(net)
 
@@ -351,7 +348,7 @@ def test_a_part_in_a_container_of_another_kind_is_followed():
     net = JAX.wrap(module)
     before = program(net)
     module.odd.part = layer(2)
-    np.testing.assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)
+    assert_allclose(program(net), as_it_is(net), rtol=1e-5, atol=1e-5)
     assert np.abs(program(net) - before).max() > 0.1
 
 
@@ -360,7 +357,7 @@ def test_a_network_that_is_part_of_itself_is_followed():
     net = JAX.wrap(module)
     before = program(net)
     module.factor = 2.0
-    np.testing.assert_allclose(program(net), 2 * before, rtol=1e-6)
+    assert_allclose(program(net), 2 * before, rtol=1e-6)
 
 
 def part_of_itself():
@@ -383,14 +380,14 @@ def test_a_list_that_is_changed_is_that_of_one_network_alone():
     """Networks of one structure share a program, and its settings are no one's own."""
     first, second = (Settings.on("jax", seed=1)().eval() for _ in range(2))
     before = program(first)
-    np.testing.assert_array_equal(program(second), before)
+    assert_array_equal(program(second), before)
     first.factors[0] = 3.0
-    np.testing.assert_allclose(program(first), 3 * before, rtol=1e-6)
-    np.testing.assert_array_equal(program(second), before)
+    assert_allclose(program(first), 3 * before, rtol=1e-6)
+    assert_array_equal(program(second), before)
     part = JAX.program(operator.call, second)(
         jnp.asarray(X[:2])
     )  # traced anew for this shape
-    np.testing.assert_allclose(part, before[:2], rtol=1e-6)
+    assert_allclose(part, before[:2], rtol=1e-6)
 
 
 class Appending(Settings):
@@ -406,14 +403,14 @@ def test_a_list_that_a_call_changes_is_changed_at_each_call():
     net = Appending.on("jax", seed=1)().eval()
     outputs = [program(net) for _ in range(3)]
     assert len(net.factors) == 5
-    np.testing.assert_allclose(outputs[2] / outputs[0], 5 / 3, rtol=1e-5)
+    assert_allclose(outputs[2] / outputs[0], 5 / 3, rtol=1e-5)
 
 
 def test_a_network_with_containers_among_its_settings_is_compiled(monkeypatch):
     net = Settings.on("jax")()
     wanted = program(net)
     monkeypatch.setattr(Settings, "forward", None)
-    np.testing.assert_array_equal(program(net), wanted)
+    assert_array_equal(program(net), wanted)
 
 
 class Summed(nnx.Module):
@@ -430,7 +427,7 @@ def test_a_variable_of_several_arrays_may_get_more_of_them():
     net = JAX.wrap(Summed())
     program(net)
     net.table.set_value({"a": ones(), "b": ones()})
-    np.testing.assert_array_equal(program(net), as_it_is(net))
+    assert_array_equal(program(net), as_it_is(net))
 
 
 # What a forward pass keeps for later calls
@@ -474,7 +471,7 @@ def test_a_dict_that_forward_fills_once_is_a_cache_of_the_program():
     (x,) = JAX.prepare((X,), network)
     for _ in range(2):
         found = JAX.gradients(loss_of, network, x)
-        np.testing.assert_allclose(found.parameters["bias"], 7 + X.sum(0)[::-1])
+        assert_allclose(found.parameters["bias"], 7 + X.sum(0)[::-1])
         assert network.cache == {"first": 0.0}
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from deliralike import backends, build, random, zoo
 from deliralike.backends.jax.compiled import compilation_cache
@@ -77,17 +78,17 @@ def test_an_equal_loss_of_an_equal_network_compiles_nothing(network):
     )
     with compiling(0):
         found = other.backend.gradients(lambda net, x: net.nn.sum(net(x)), other, X)
-    np.testing.assert_allclose(found.parameters["linear.weight"], OF_SUM)
+    assert_allclose(found.parameters["linear.weight"], OF_SUM)
     state = other.neutral_state()
     wanted = (X @ state["linear.weight"].T + state["linear.bias"]).sum()
-    np.testing.assert_allclose(found.loss, wanted, rtol=1e-5)
+    assert_allclose(found.loss, wanted, rtol=1e-5)
 
 
 def test_another_shape_is_compiled_once(network):
     gradient(network, total)
     for wanted in (1, 0):
         with compiling(wanted):
-            np.testing.assert_allclose(gradient(network, total, X[:5])[0], X[:5].sum(0))
+            assert_allclose(gradient(network, total, X[:5])[0], X[:5].sum(0))
     with compiling(0):
         gradient(network, total)
 
@@ -103,9 +104,9 @@ def change_a_method(network, monkeypatch):
 
 @pytest.mark.parametrize("change", [change_a_global, change_a_method])
 def test_a_change_of_the_network_is_followed(network, change, monkeypatch):
-    np.testing.assert_allclose(gradient(network, total), OF_SUM)
+    assert_allclose(gradient(network, total), OF_SUM)
     change(network, monkeypatch)
-    np.testing.assert_allclose(gradient(network, total), 3 * OF_SUM)
+    assert_allclose(gradient(network, total), 3 * OF_SUM)
 
 
 def test_a_closure_is_read_at_each_call(network):
@@ -114,11 +115,11 @@ def test_a_closure_is_read_at_each_call(network):
     def loss(net, x):
         return total(net, x) * numbers["factor"] * net.nn.mean(jnp.asarray(table))
 
-    np.testing.assert_allclose(gradient(network, loss), OF_SUM, rtol=1e-5)
+    assert_allclose(gradient(network, loss), OF_SUM, rtol=1e-5)
     numbers["factor"] = 3.0
-    np.testing.assert_allclose(gradient(network, loss), 3 * OF_SUM, rtol=1e-5)
+    assert_allclose(gradient(network, loss), 3 * OF_SUM, rtol=1e-5)
     table[1000] += table.size  # one number in the middle of a large constant
-    np.testing.assert_allclose(gradient(network, loss), 6 * OF_SUM, rtol=1e-5)
+    assert_allclose(gradient(network, loss), 6 * OF_SUM, rtol=1e-5)
 
 
 def test_a_function_in_the_place_of_a_freed_one_is_another(network):
@@ -127,14 +128,14 @@ def test_a_function_in_the_place_of_a_freed_one_is_another(network):
 
     loss = times(2.0)
     place = id(loss)
-    np.testing.assert_allclose(gradient(network, loss), 2 * OF_SUM)
+    assert_allclose(gradient(network, loss), 2 * OF_SUM)
     del loss
     gc.collect()
     others = [times(3.0)]
     while id(others[-1]) != place and len(others) < 10_000:
         others.append(times(3.0))
     assert id(others[-1]) == place
-    np.testing.assert_allclose(gradient(network, others[-1]), 3 * OF_SUM)
+    assert_allclose(gradient(network, others[-1]), 3 * OF_SUM)
 
 
 def test_arguments_that_are_not_used_keep_their_places(network):
@@ -145,7 +146,7 @@ def test_arguments_that_are_not_used_keep_their_places(network):
         found = gradient(
             network, lambda net, *both: total(net, both[place] / 1.0), whole, 2 * whole
         )
-        np.testing.assert_allclose(found[0], (place + 1) * whole.sum(0))
+        assert_allclose(found[0], (place + 1) * whole.sum(0))
 
 
 def test_another_precision_is_another_program(network):
@@ -153,7 +154,7 @@ def test_another_precision_is_another_program(network):
     double = network.backend.in_dtype(network, "float64")
     found = gradient(double, total, X.astype(np.float64) / 3)
     assert found.dtype == np.float64
-    np.testing.assert_allclose(
+    assert_allclose(
         found, np.tile((X.astype(np.float64) / 3).sum(0), (2, 1)), rtol=1e-15
     )
     with network.backend.computing_in("bfloat16"):
@@ -181,7 +182,7 @@ def test_portable_streams_draw_on_the_host_at_each_call(network):
         with random.portable(2, step), compiling(wanted):
             found = gradient(network, loss)
         kept_elements = random.keep_mask(2, "dropout", step, 0, (7, 2), 0.5)
-        np.testing.assert_allclose(found, 2 * kept_elements.T @ X, rtol=1e-6)
+        assert_allclose(found, 2 * kept_elements.T @ X, rtol=1e-6)
 
 
 def test_a_call_of_the_host_is_the_one_of_the_call(network):
@@ -199,7 +200,7 @@ def test_a_call_of_the_host_is_the_one_of_the_call(network):
         return of
 
     for factor in (1, 3):
-        np.testing.assert_allclose(gradient(network, loss(factor)), factor * OF_SUM)
+        assert_allclose(gradient(network, loss(factor)), factor * OF_SUM)
 
 
 def test_devices_are_kept_apart():
@@ -208,7 +209,7 @@ def test_devices_are_kept_apart():
         network.backend.gradients(total, network, X)
         assert network.device_name == device
         with compiling(0):
-            np.testing.assert_allclose(gradient(network, total), OF_SUM)
+            assert_allclose(gradient(network, total), OF_SUM)
 
 
 def test_the_number_of_kept_programs_is_bounded(network, monkeypatch):
@@ -281,7 +282,7 @@ def test_gradients_may_be_a_part_of_another_program(name, through):
 
     found = TRANSFORMATIONS[name](weight_gradient)(target)
     error = x @ weight.T + bias - target
-    np.testing.assert_allclose(found, 2 * error.T @ x / error.size, rtol=1e-5)
+    assert_allclose(found, 2 * error.T @ x / error.size, rtol=1e-5)
 
 
 def distance(network, x, target):
@@ -302,7 +303,7 @@ def test_gradients_of_gradients_come_from_a_transformation_around_them():
         return found.inputs[0]
 
     hessian = jax.jacobian(slope)(np.ones((1, 5), np.float32))
-    np.testing.assert_allclose(hessian[0, :, 0], 2 * weight.T @ weight / 3, rtol=1e-5)
+    assert_allclose(hessian[0, :, 0], 2 * weight.T @ weight / 3, rtol=1e-5)
 
 
 def test_copies_of_a_network_compile_nothing():
@@ -315,6 +316,6 @@ def test_copies_of_a_network_compile_nothing():
         )
     for name, value in wide.neutral_state().items():
         assert value.dtype == "float64"
-        np.testing.assert_array_equal(value, state[name].astype("float64"))
+        assert_array_equal(value, state[name].astype("float64"))
     twin.load_neutral_state({name: value + 1 for name, value in state.items()})
-    np.testing.assert_equal(network.neutral_state(), state)
+    assert_equal(network.neutral_state(), state)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from deliralike import DataParallel, Network, backends
 from deliralike.errors import CapabilityError
@@ -153,7 +154,7 @@ def test_a_number_that_the_loss_reads_is_the_present_one(name, devices):
     for number in (1.0, 3.0, 1.0):
         set_number(number)
         found.append(float(JAX.numpy(optimizer.update(loss, INPUTS))))
-    np.testing.assert_allclose(found, np.array([1, 3, 1]) * found[0], rtol=1e-12)
+    assert_allclose(found, np.array([1, 3, 1]) * found[0], rtol=1e-12)
 
 
 def test_numbers_of_before_and_attributes_that_are_not_read_compile_nothing():
@@ -191,8 +192,8 @@ def test_a_hook_before_the_update_reads_the_present_number():
         for weight.beta in (1.0, 0.0, -1.0):
             optimizer.update(mean_square, INPUTS)
             steps.append(network.neutral_state()["critic.weight"])
-    np.testing.assert_allclose(steps[3:], steps[:3], rtol=1e-12)
-    np.testing.assert_array_equal(steps[1], steps[0])
+    assert_allclose(steps[3:], steps[:3], rtol=1e-12)
+    assert_array_equal(steps[1], steps[0])
 
 
 @pytest.mark.parametrize("kind", ["global", "own"])
@@ -240,7 +241,7 @@ def adversaries(backend, devices):
 @pytest.mark.parametrize("devices", DEVICES.values(), ids=DEVICES)
 def test_another_network_in_a_loss_is_the_present_one_and_compiles_nothing(devices):
     wanted = adversaries(TORCH, None)
-    np.testing.assert_allclose(adversaries(JAX, devices), wanted, rtol=1e-12)
+    assert_allclose(adversaries(JAX, devices), wanted, rtol=1e-12)
 
 
 def test_the_arrays_of_another_network_compile_nothing():
@@ -256,7 +257,7 @@ def test_the_arrays_of_another_network_compile_nothing():
     with compilations() as compiled:
         found = optimizer.update(loss, INPUTS)
     assert not compiled
-    np.testing.assert_allclose(JAX.numpy(found), 4.0, rtol=1e-12)
+    assert_allclose(JAX.numpy(found), 4.0, rtol=1e-12)
 
 
 def test_the_mode_of_another_network_is_the_present_one():
@@ -275,7 +276,7 @@ def test_the_mode_of_another_network_is_the_present_one():
             teacher.load_neutral_state({**state, "norm.running_mean": mean})
             values.append(float(backend.numpy(optimizer.update(loss, INPUTS))))
         found[backend.name] = values
-    np.testing.assert_allclose(found["jax"], found["torch"], rtol=1e-12)
+    assert_allclose(found["jax"], found["torch"], rtol=1e-12)
 
 
 def test_another_network_that_would_set_its_statistics_is_refused():
@@ -287,7 +288,7 @@ def test_another_network_that_would_set_its_statistics_is_refused():
 
     with pytest.raises(CapabilityError, match="sets norm.running_mean of a network be"):
         optimizer_of(network).update(loss, INPUTS)
-    np.testing.assert_equal(other.neutral_state(), state)
+    assert_equal(other.neutral_state(), state)
 
 
 WAYS = {
@@ -311,7 +312,7 @@ def test_the_network_itself_by_another_name_is_trained(way, norm, devices):
             float(backend.numpy(optimizer.update(loss, INPUTS))) for _ in range(3)
         ]
         found[backend.name] = values, network.neutral_state()
-    np.testing.assert_allclose(found["jax"][0], found["torch"][0], rtol=1e-12)
+    assert_allclose(found["jax"][0], found["torch"][0], rtol=1e-12)
     same_named(found["jax"][1], found["torch"][1])
 
 
@@ -330,7 +331,7 @@ def test_two_optimizers_of_one_network_see_each_others_updates(devices):
             ):
                 values.append(float(backend.numpy(optimizer.update(loss, INPUTS))))
         found[backend.name] = values
-    np.testing.assert_allclose(found["jax"], found["torch"], rtol=1e-12)
+    assert_allclose(found["jax"], found["torch"], rtol=1e-12)
 
 
 def test_a_program_in_evaluation_reads_the_present_numbers_and_networks():
@@ -346,4 +347,4 @@ def test_a_program_in_evaluation_reads_the_present_numbers_and_networks():
     other.load_neutral_state({**state, "critic.bias": state["critic.bias"] - 2.0})
     weight.beta = 3.0
     found = JAX.numpy(run(JAX.array(INPUTS, "float64")))
-    np.testing.assert_allclose(found, 6.0, rtol=1e-12)
+    assert_allclose(found, 6.0, rtol=1e-12)

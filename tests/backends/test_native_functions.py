@@ -12,6 +12,7 @@ import pytest
 import torch
 from flax import nnx
 from jax.nn import softmax as from_import
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends, nest
 from deliralike.backends import native_calls
@@ -328,13 +329,13 @@ def test_a_neutral_call_gives_what_the_function_of_nn_gives(name, wanted, call):
     plain = nest.leaves(backend.to_numpy(eval(call, names)))
     calls, result = followed(backend, lambda: eval(call, names), (), {})
     for left, right in zip(plain, nest.leaves(backend.to_numpy(result)), strict=True):
-        np.testing.assert_array_equal(left, right)
+        assert_array_equal(left, right)
     assert [each[0] for each in calls] == [wanted]
     other = backends.get("chainer" if name == "torch" else "torch")
     found = other.to_numpy(getattr(other.nn, wanted)(*natively(other, calls[0][1])))
     pairs = zip(nest.leaves(found), nest.leaves(calls[0][2]), strict=True)
     for left, right in (pair for pair in pairs if pair[0] is not None):
-        np.testing.assert_allclose(left, right, rtol=2e-5, atol=2e-6)
+        assert_allclose(left, right, rtol=2e-5, atol=2e-6)
 
 
 # Networks, and what is left as it was
@@ -448,8 +449,8 @@ def test_gradients_are_those_without_a_hook(net):
     assert calls
     assert found.loss == pytest.approx(plain.loss, rel=1e-6)
     for name, value in plain.parameters.items():
-        np.testing.assert_allclose(found.parameters[name], value, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(found.inputs[0], plain.inputs[0], rtol=1e-5, atol=1e-7)
+        assert_allclose(found.parameters[name], value, rtol=1e-5, atol=1e-7)
+    assert_allclose(found.inputs[0], plain.inputs[0], rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("net", networks(), ids=["torch", "jax", "chainer"])
@@ -529,7 +530,7 @@ def test_jax_programs_within_the_network_are_left_alone(how):
     x = jax.numpy.asarray(array(3, 2))
     (loss, seen), _ = jax.jit(jax.value_and_grad(run, has_aux=True))(x)
     assert [name for name, _ in kept] == ["tanh"]
-    np.testing.assert_allclose(loss, np.sum(seen[0]), rtol=1e-6)
+    assert_allclose(loss, np.sum(seen[0]), rtol=1e-6)
 
 
 def test_vmap_of_torch_is_left_alone():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, checkpoint_blocks, nest
 from deliralike.optim.rules import rule
@@ -56,9 +57,7 @@ def test_gradients_of_filters_that_reach_over_their_data(name):
         del full
         exact = gradient(function, weight, x, short=False, **settings)
         short = gradient(function, weight, x, short=True, **settings)
-        np.testing.assert_allclose(
-            short, exact, rtol=0.03, atol=0.03 * exact.abs().max()
-        )
+        assert_allclose(short, exact, rtol=0.03, atol=0.03 * exact.abs().max())
 
 
 def test_outputs_of_several_filters_for_each_channel():
@@ -117,16 +116,14 @@ def test_a_class_of_pytorchs_own_learns_as_in_float32(compiled):
     """Its middle is 2 x 2 x 2 voxels large, and its filters 3 x 3 x 3."""
     exact, short = updated(precision=None), updated(compiled=compiled)
     for name, value in exact.items():
-        np.testing.assert_allclose(
-            short[name], value, rtol=0.05, atol=0.02, err_msg=name
-        )
+        assert_allclose(short[name], value, rtol=0.05, atol=0.02, err_msg=name)
 
 
 def test_checkpointed_blocks_are_computed_again_in_the_same_types():
     plain = updated()
     again = updated(lambda network: checkpoint_blocks(network, "middle"))
     for name, value in plain.items():
-        np.testing.assert_array_equal(again[name], value, err_msg=name)
+        assert_array_equal(again[name], value, err_msg=name)
 
 
 class Tagger(Network):
@@ -159,7 +156,7 @@ def test_an_lstm_learns_in_shorter_types(precision, own):
         optimizer.update(native_loss, x, np.array([0, 2, 1, 0]))
         states.append(network.neutral_state())
     for name, value in states[0].items():
-        np.testing.assert_allclose(states[1][name], value, atol=0.02, err_msg=name)
+        assert_allclose(states[1][name], value, atol=0.02, err_msg=name)
 
 
 def test_a_convolution_by_names_of_its_arguments():

@@ -12,7 +12,6 @@ from deliralike.conformance.comparing import LEVELS, compare
 from deliralike.conformance.findings import FAILED, NOT_NEEDED, NOT_REACHED, PASSED
 from deliralike.conformance.subject import Subject
 from deliralike.errors import BatchError, ProofFailed, SettingError, UnknownName
-from tests.conformance import small
 from tests.conformance.small import (
     KINDS,
     Deep,
@@ -50,13 +49,6 @@ def statuses(found):
 
 def notes(found, name="L1"):
     return " ".join(found.level(name).notes)
-
-
-def wrapped(kind):
-    """A torch module in float64 with the weights of ``made(Plain)``."""
-    network = get("torch").wrap(kind().double())
-    network.load_neutral_state(made(Plain).neutral_state())
-    return network
 
 
 # Right networks
@@ -267,37 +259,6 @@ def test_a_network_that_remembers_an_earlier_call_is_undecided(backend):
 
 # Shorter types
 # -----------------------------------------------------------------------------
-
-
-class Short(torch.nn.Module):
-    """A block that gives float32 whatever it takes."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.two, self.cast = (
-            torch.nn.Linear(4, 4),
-            torch.nn.Linear(4, small.CLASSES),
-            Cast(),
-        )
-
-    def forward(self, x):
-        return self.two(x + torch.tanh(self.cast(self.one(x)).to(x.dtype)))
-
-
-class Cast(torch.nn.Module):
-    """To float32."""
-
-    def forward(self, x):
-        return x.float()
-
-
-def test_a_network_that_computes_in_float32_is_not_proved():
-    assert proof(made(Plain), wrapped(Short)).diverges
-    both = proof(
-        wrapped(Short), wrapped(Short)
-    )  # equal bit by bit, and yet not shown in float64
-    assert both.verdict == "undecided", both
-    assert "does not compute in it in train mode: cast gives float32" in notes(both)
 
 
 def test_a_backend_without_float64_decides_nothing(backend, monkeypatch):

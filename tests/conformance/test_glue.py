@@ -8,7 +8,7 @@ from deliralike.conformance.comparing import compare
 from deliralike.conformance.explain.glue import Glue, explain
 from deliralike.conformance.locate import level
 from tests.conformance.accusing import known
-from tests.conformance.small import Network, Plain, batch, get, into, made, source
+from tests.conformance.small import Plain, batch, get, into, made, source
 
 
 class Between(Plain):
@@ -76,33 +76,6 @@ def test_what_nothing_explains_is_called_unknown():
     finding = found(Plain, made(Odd, "chainer")).findings[0]
     assert (finding.place, finding.kind) == ("", "Plain")
     assert finding.explanation is None or not finding.explanation.known
-
-
-class Joined(Network):
-    """Puts two outputs one after another."""
-
-    order = (0, 1)
-
-    def __init__(self):
-        super().__init__()
-        self.left, self.right, self.head = (
-            self.nn.Linear(4, 2),
-            self.nn.Linear(4, 3),
-            self.nn.Linear(5, 3),
-        )
-
-    def forward(self, x):
-        parts = [self.left(x), self.right(x)]
-        return self.head(self.nn.concatenate([parts[i] for i in self.order], dim=1))
-
-
-def test_another_order_of_parts_is_named():
-    class Swapped(Joined):
-        order = (1, 0)
-
-    finding = found(Joined, made(Swapped, "chainer")).findings[0]
-    assert finding.place == ""
-    known(finding.explanation, "right")
 
 
 class Residual(torch.nn.Module):

@@ -1,7 +1,5 @@
 """Causes and errors of comparisons that strangers' ports ask for."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
 import torch
@@ -12,23 +10,10 @@ from torch.nn.utils import rnn
 from deliralike import Network
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
-from deliralike.conformance.explain.execute_variant import Bench
 from deliralike.errors import SettingError
 from tests.conformance.small import QUICK, labels, normal, proof
 
 L = chainer.links
-
-
-class Dilated(nn.Module):
-    def __init__(self, padding=2, dilation=2, stride=1):
-        super().__init__()
-        self.conv = nn.Conv2d(
-            2, 4, 3, padding=padding, dilation=dilation, stride=stride
-        )
-        self.fc = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.fc(torch.relu(self.conv(x)).mean((2, 3)))
 
 
 # Orders of features
@@ -157,19 +142,6 @@ def odd(x):
 def test_no_warning_of_numbers_comes_from_the_search_for_a_cause():
     """Warnings are errors here."""
     assert proof(Scored, Scored(odd), normal(3, 5, 6)).diverges
-
-
-def test_what_the_reference_gave_is_weighed_once(monkeypatch):
-    own, weighed, benches = Bench.trial, Counter(), []
-
-    def trial(bench, choices, *rest):
-        benches.append(bench)  # kept, so that its number stays its own
-        weighed[id(bench)] += not choices
-        return own(bench, choices, *rest)
-
-    monkeypatch.setattr(Bench, "trial", trial)
-    assert proof(Dilated, Dilated(1, 2), normal(5, 2, 9, 8)).diverges
-    assert max(weighed.values()) == 1
 
 
 class Stack(Network):

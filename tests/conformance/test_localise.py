@@ -162,17 +162,6 @@ def test_another_function_or_another_input_of_one_is_detected_by_what_follows(
     assert str(place.what).startswith(what)
 
 
-def test_the_loss_is_a_place(backend):
-    def doubled(network, x, labels):
-        return 2.0 * classification_loss(network, x, labels)
-
-    (place,) = found(
-        Subject(made(Plain, "torch")), Subject(made(Plain, backend), doubled)
-    )
-    assert (place.path, str(place.what)) == ("loss", "output")
-    assert place.difference == pytest.approx(1.0, rel=1e-9)
-
-
 def test_a_block_that_raises_at_the_references_inputs_is_a_place():
     for name in NAMES:
 

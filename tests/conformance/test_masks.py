@@ -414,45 +414,6 @@ def test_alpha_dropout_keeps_everything_and_scales_it(name):
     assert sizes == [(30 if name == "alpha_dropout" else 15, 0.25)]
 
 
-class Tagger(torch.nn.Module):
-    """A recurrence and a transformer, whose dropout PyTorch draws by itself."""
-
-    def __init__(self, between=0.5, factor=1.0):
-        super().__init__()
-        self.rnn = torch.nn.LSTM(3, 4, 2, batch_first=True, dropout=between)
-        self.mix = torch.nn.TransformerEncoderLayer(4, 2, 8, 0.2, batch_first=True)
-        self.factor = factor
-
-    def forward(self, x):
-        return self.mix(self.rnn(x)[0] * self.factor)[:, 0]
-
-
-class TaggerOnce(Network):
-    """The same, written once."""
-
-    def __init__(self, between=0.5, factor=1.0):
-        super().__init__()
-        nn = self.nn
-        self.rnn = nn.LSTM(3, 4, 2, batch_first=True, dropout=between)
-        self.mix = nn.TransformerEncoderLayer(4, 2, 8, 0.2, batch_first=True)
-        self.factor = factor
-
-    def forward(self, x):
-        return self.mix(self.rnn(x)[0] * self.factor)[:, 0]
-
-
-@pytest.mark.parametrize("backend", ["chainer", "jax"])
-def test_training_is_judged_where_pytorch_draws_within_a_layer(backend):
-    torch.manual_seed(0)
-    batch = GENERATOR.normal(size=(5, 4, 3)), np.arange(5) % 3
-    for settings, is_right in (((), True), ((0.25,), False), ((0.5, 1.01), False)):
-        candidate = TaggerOnce.on(backend)(*settings)
-        found = compare(Tagger(), candidate, batch, weights="load", levels=QUICK)
-        level = found.level("L1")
-        assert level.status == ("passed" if is_right else "failed")
-        assert "train, gradients" in level.figures["differences"]
-
-
 class Attention(torch.nn.Module):
     def __init__(self):
         super().__init__()

@@ -413,30 +413,6 @@ def network_with(middle):
     return nn.Sequential(first, middle, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last)
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs", "words"),
-    [
-        (
-            nn.Conv2d(4, 4, 3, bias=False),
-            nn.Conv2d(4, 4, 3),
-            "1.bias (Conv2d), in the candidate",
-        ),
-        (
-            nn.BatchNorm2d(4),
-            nn.BatchNorm2d(4, affine=False),
-            "1.weight (BatchNorm2d), missing",
-        ),
-    ],
-)
-def test_a_tensor_that_one_side_alone_has_in_a_layer_is_named(mine, theirs, words):
-    torch.manual_seed(1)
-    for parameter in mine.parameters():
-        nn.init.normal_(parameter)
-    theirs.load_state_dict(mine.state_dict(), strict=False)
-    proof = compare(network_with(mine), network_with(theirs), PICTURES, levels=QUICK)
-    assert proof.headline.startswith(f"DIVERGES at {words}")
-
-
 def test_a_parameter_of_one_side_alone_is_a_difference_where_all_others_have_one_name():
     """With `"load"` too, though it may be that names mean something else."""
     sides = (network_with(nn.Conv2d(4, 4, 3, bias=bias)) for bias in (False, True))

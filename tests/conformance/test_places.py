@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from deliralike import backends
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance import compare
 from tests.conformance.small import QUICK, labels, moved, normal, proof
@@ -104,19 +105,12 @@ def test_blocks_called_one_by_one_are_right():
 def test_effect_of_weights_that_are_not_copied():
     """It is that of the candidate as it came, not that of the copy with the reference's weights."""
     reference, candidate = moved(Grouped), OneByOne()
-    batch = (X, labels(len(X)))
-    for name, value in reference.named_parameters():
-        link, owner = candidate, name.split(".")
-        for part in owner[:-1]:
-            link = link[int(part)] if part.isdigit() else getattr(link, part)
-        is_norm = "norm" in owner
-        names = ("gamma", "beta") if is_norm else ("W", "b")
-        array = names[0] if owner[-1] == "weight" else names[1]
-        getattr(link, array).array = value.detach().numpy().copy()
-    assert compare(reference, candidate, batch, levels=QUICK).proved
+    state = backends.wrap(reference).neutral_state()
+    backends.wrap(candidate).load_neutral_state(state)
     right = candidate(X).array
     candidate.head.W.array = candidate.head.W.array[::-1].copy()
     wrong = candidate(X).array
+    batch = (X, labels(len(X)))
     found = compare(reference, candidate, batch, levels=QUICK).findings[0]
     assert (found.level, found.place) == ("L0", "head.weight")
     size = np.linalg.norm(wrong - right) / np.linalg.norm(right)

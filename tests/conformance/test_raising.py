@@ -224,28 +224,3 @@ def test_an_explanation_that_fails_is_a_line_of_the_report(monkeypatch):
         "An explanation of second failed and was left out: ValueError: operands could not be "
         "broadcast."
     ) in proof.level("L3").notes
-
-
-class Normed(torch.nn.Module):
-    """A norm before what may raise an error."""
-
-    def __init__(self, eps, raises=False):
-        super().__init__()
-        self.conv = torch.nn.Conv2d(1, 4, 3, padding=1, bias=False)
-        self.norm = torch.nn.BatchNorm2d(4, eps=eps)
-        self.raises, self.out = raises, torch.nn.Linear(4, 5)
-
-    def forward(self, x):
-        x = self.norm(self.conv(x)).mean((2, 3))
-        if self.raises:
-            raise RuntimeError("no further")
-        return self.out(x)
-
-
-def test_no_factor_is_made_of_a_setting_that_differs_beside_an_error():
-    pictures = np.random.default_rng(0).standard_normal((6, 1, 9, 7))
-    labels = np.random.default_rng(1).integers(0, 5, 6)
-    candidate = Normed(2e-5, raises=True)
-    proof = compare(Normed(1e-5), candidate, (pictures, labels), weights="load")
-    assert "raises RuntimeError: no further" in proof.headline
-    assert [one for one in proof.findings if one.level == "L3"] == []

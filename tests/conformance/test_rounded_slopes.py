@@ -69,27 +69,3 @@ def test_axes_of_length_one_that_stand_elsewhere_explain_nothing():
 
     assert list(other_axes((3, 1, 1))) == []
     assert list(other_axes((2, 1, 3))) == [(1, 2, 0), (2, 0, 1), (2, 1, 0)]
-
-
-class Dropping(Network):
-    def __init__(self):
-        super().__init__()
-        self.conv, self.drop = self.nn.Conv2d(3, 4, 3), self.nn.Dropout(0.1)
-
-    def forward(self, x):
-        return self.drop(self.conv(x))
-
-
-@pytest.mark.parametrize("backend", ["torch", "chainer"])
-def test_masks_are_scaled_in_float64(backend):
-    """1 / (1 - 0.1) is rounded in float32, by 5e-8."""
-    reference = torch.nn.Sequential()
-    reference.add_module("conv", torch.nn.Conv2d(3, 4, 3))
-    reference.add_module("drop", torch.nn.Dropout(0.1))
-    batch = (np.random.default_rng(0).standard_normal((3, 3, 7, 9)),)
-    port = Dropping.on(backend)()
-    levels = ("L0", "L1", "L3")
-    proof = compare(
-        reference, port, batch, loss=distance_loss, weights="load", levels=levels
-    )
-    assert proof.headline.startswith("PROVED"), proof.headline

@@ -10,8 +10,6 @@ import torch
 from deliralike.backends.chainer.arrays import chainer
 from deliralike.conformance.findings import FAILED, NOT_REACHED, PASSED
 from deliralike.conformance.levels import stepping
-from deliralike.conformance.subject import Following, Subject
-from deliralike.network import Network
 from deliralike.optim import rules
 from tests.conformance.optimizing import (
     Laid,
@@ -24,18 +22,6 @@ from tests.conformance.optimizing import (
     right,
     with_optimizers,
 )
-
-
-class Perceptron(Network):
-    """Two linear layers, so four parameters of two kinds."""
-
-    def __init__(self):
-        super().__init__()
-        self.layers = self.nn.Sequential(self.nn.Linear(3, 5))
-        self.fc = self.nn.Linear(5, 2)
-
-    def forward(self, x):
-        return self.fc(self.nn.relu(self.layers(x)))
 
 
 def sides(first, second, backend="torch"):
@@ -122,44 +108,6 @@ def test_a_mistake_in_a_large_parameter_alone_is_found(backend):
     )
     (finding,) = found.findings
     assert finding.what == "update conv.weight at step 1"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "shares_rule"),
-    [
-        (["layers.0.weight", "layers.0.bias", "fc.weight", "fc.bias"], False),
-        (["layers.0.weight", "layers.0.bias"], True),
-    ],
-)
-def test_of_one_known_rule_a_parameter_of_each_kind_is_stepped(
-    monkeypatch, wanted, shares_rule
-):
-    stepped = []
-
-    def noted(name, forced, *sides):
-        stepped.append(list(forced.shapes))
-        return before(name, forced, *sides)
-
-    before = stepping._in_step
-    monkeypatch.setattr(stepping, "_in_step", noted)
-    rule = rules.rule("sgd", lr=0.1, momentum=0.9)
-    make = Following(rule) if shares_rule else Following(rule).__call__
-    found = []
-    for backend in ("torch", "chainer"):
-        network = Perceptron.on(backend, dtype="float64")()
-        found.append(Subject(network, optimizers={"x": make}))
-    assert stepping.level(*found).status == PASSED
-    assert stepped == [wanted]
-
-
-def test_the_subjects_stay_as_they_are():
-    reference, candidate = sides(
-        following("adam", lr=0.1), following("adam", lr=0.1), "chainer"
-    )
-    before = candidate.network.neutral_state()
-    assert stepping.level(reference, candidate).status == PASSED
-    after = candidate.network.neutral_state()
-    assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
 # What is right

@@ -155,32 +155,6 @@ def test_a_mistake_about_memory_is_found(title, monkeypatch):
     assert found is not None and re.search(words, found), found
 
 
-def add_in_place_to_groups(right):
-    """What Chainer's group norm had: its gradient added to a reshape of what it had."""
-
-    def derive(self, arguments, gradients):
-        gx, *others = right(self, arguments, gradients)
-        x, weight, _ = arguments
-        rows = gradients[0].reshape(*x.shape[:2], -1)
-        scale = self.scale.repeat(x.shape[1] // self.groups, 0).reshape(*x.shape[:2], 1)
-        partial = rows * (scale * weight[:, None])
-        grouped = partial.reshape(len(x), self.groups, -1)
-        grouped += gx.reshape(grouped.shape) - partial.reshape(grouped.shape)
-        return partial.reshape(x.shape), *others
-
-    return derive
-
-
-def test_a_group_norm_that_adds_to_a_reshape_is_found_on_chainer(monkeypatch):
-    kernels = pytest.importorskip("deliralike.backends.chainer.kernels.norms")
-    monkeypatch.setattr(
-        kernels.GroupNorm, "derive", add_in_place_to_groups(kernels.GroupNorm.derive)
-    )
-    assert "gradient of input 0" in failure(
-        backends.get("chainer"), "functions/group_norm"
-    )
-
-
 # That the arrays lie as they are said to lie
 # -----------------------------------------------------------------------------
 

@@ -245,24 +245,6 @@ def test_watching_sees_every_block_and_keeps_some_elements(backend, elements):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("training", [True, False])
-def test_state_and_mode_are_left_as_they_were(backend, training):
-    network = made(Deep, backend).train(not training)
-    before = network.neutral_state()
-    with both(network):
-        seen = record(unit(network, training=training))
-        around = cotangents(unit(network, training=training), seen.calls)
-        force(unit(network, training=training), seen.calls, around)
-        watch(unit(network, training=training))
-    assert network.training is (not training)
-    after = network.neutral_state()
-    np.testing.assert_equal(after, before)
-    moved = not np.array_equal(
-        seen.state["norm.running_mean"], before["norm.running_mean"]
-    )
-    assert moved is training
-
-
 # Forced
 # -----------------------------------------------------------------------------
 

@@ -192,3 +192,17 @@ def test_an_optimizer_of_a_framework_prints_its_class():
     native = torch.optim.RMSprop(network.native.parameters(), lr=0.25)
     text = repr(network.backend.wrap_optimizer(native, network))
     assert text == "TorchOptimizer(RMSprop(lr=0.25), steps=0)"
+
+
+def test_an_outline_fits_a_terminal_and_cuts_paths_behind_dots_alone(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "72")
+    outline = zoo.outline("unet", dims=3)
+    lines = str(outline).splitlines()
+    assert max(map(len, lines)) <= 72
+    heading = next(line for line in lines if line.startswith("layer"))
+    end = heading.index("type")
+    beginnings = [line[:end].rstrip() for line in lines[lines.index(heading) + 1 :]]
+    assert "".join(beginnings) == "".join(row.name for row in outline.rows)
+    names = {part for row in outline.rows for part in row.name.split(".")}
+    pieces = {part for each in beginnings for part in each.split(".") if part}
+    assert pieces == names

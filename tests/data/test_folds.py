@@ -75,13 +75,6 @@ def test_a_fold_takes_its_parts_of_arrays_and_of_datasets():
     assert batch["y"].tolist() == fold.held_out.tolist()
 
 
-def test_a_fold_of_more_samples_is_refused():
-    with pytest.raises(
-        SettingError, match="this fold is one of at least 23 samples, and these are 20"
-    ):
-        data.folds(23, 3)[0].of(Squares(20))
-
-
 @pytest.mark.parametrize(
     ("k", "given", "message"),
     [

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from deliralike import data
 from deliralike.data.transforms import PadTo
@@ -51,9 +52,9 @@ def test_windows_are_those_of_monai_for_the_same_draws(case):
         theirs.R = SameDraws(seed)
         (wanted,) = theirs(picture, label=labels[np.newaxis])
         window, mask = ours((picture, labels), SameDraws(seed))
-        np.testing.assert_array_equal(window, np.asarray(wanted))
+        assert_array_equal(window, np.asarray(wanted))
         places = window[0].astype(int) - 1
-        np.testing.assert_array_equal(mask, labels.ravel()[places])
+        assert_array_equal(mask, labels.ravel()[places])
 
 
 def loader(**options):
@@ -77,8 +78,8 @@ def test_windows_of_an_epoch_are_balanced_and_differ_and_can_be_resumed():
     assert 3 <= (centres > 0).sum() <= 12
     ahead = loader(workers=2).batches(epoch=2, first=2)
     for one, other in zip(batches[2:], ahead, strict=True):
-        np.testing.assert_array_equal(one[0], other[0])
-        np.testing.assert_array_equal(one[1], other[1])
+        assert_array_equal(one[0], other[0])
+        assert_array_equal(one[1], other[1])
 
 
 def test_every_sample_comes_as_often_and_epochs_differ():
@@ -95,10 +96,10 @@ def test_every_sample_comes_as_often_and_epochs_differ():
 def test_small_pictures_are_padded_on_both_sides_and_masks_with_zero():
     picture, labels = np.ones((2, 3, 6), np.float32), np.ones((3, 6), np.int64)
     padded, mask = PadTo((6, 4), value=5.0)((picture, labels))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         padded, np.pad(picture, [(0, 0), (1, 2), (0, 0)], constant_values=5.0)
     )
-    np.testing.assert_array_equal(mask, np.pad(labels, [(1, 2), (0, 0)]))
+    assert_array_equal(mask, np.pad(labels, [(1, 2), (0, 0)]))
     with pytest.raises(SettingError, match=r"size=\(1, 2, 3\) has 3 numbers"):
         PadTo((1, 2, 3))((picture, labels))
 

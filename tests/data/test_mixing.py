@@ -4,6 +4,7 @@ on with the cross-entropy of probabilities."""
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import DataParallel, Network, rules
 from deliralike.data import CutMix, Loader, Mixup
@@ -29,13 +30,11 @@ def test_mixup_is_its_formula(alpha):
     others = generator.permutation(11)
     shares = generator.beta(alpha, alpha, 11)
     for i, (j, s) in enumerate(zip(others, shares, strict=True)):
-        np.testing.assert_allclose(
-            x[i], s * PICTURES[i] + (1 - s) * PICTURES[j], rtol=1e-12
-        )
+        assert_allclose(x[i], s * PICTURES[i] + (1 - s) * PICTURES[j], rtol=1e-12)
         wanted = np.zeros(3)
         wanted[LABELS[i]] += s
         wanted[LABELS[j]] += 1 - s
-        np.testing.assert_allclose(y[i], wanted, rtol=1e-12)
+        assert_allclose(y[i], wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(9,), (7, 5), (4, 7, 5)], ids=str)
@@ -85,9 +84,9 @@ def test_processes_have_their_shares_of_the_same_batches(mixing):
             for number, batch in enumerate(whole):
                 for place, array in enumerate(batch):
                     of_processes = [share[number][place] for share in shares]
-                    np.testing.assert_array_equal(np.concatenate(of_processes), array)
+                    assert_array_equal(np.concatenate(of_processes), array)
         resumed = list(loader.batches(epoch, 1))
-        np.testing.assert_array_equal(resumed[0][0], whole[1][0])
+        assert_array_equal(resumed[0][0], whole[1][0])
 
 
 class Scores(Network):
@@ -126,13 +125,13 @@ def test_cross_entropy_of_mixed_labels_is_that_of_pytorch(backend):
     assert found.loss == pytest.approx(wanted.item(), rel=1e-12)
     for name, each in found.parameters.items():
         wanted_gradient = getattr(layer, name[3:]).grad.numpy()
-        np.testing.assert_allclose(each, wanted_gradient, rtol=1e-11, atol=1e-14)
+        assert_allclose(each, wanted_gradient, rtol=1e-11, atol=1e-14)
     replicated = DataParallel(network, devices(backend, 2))
     optimizer = backend.optimizer(rules.rule("sgd", lr=0.5), replicated)
     optimizer.update(soft, x, y)
     moved = replicated.neutral_state()["fc.weight"]
     wanted_weight = state["fc.weight"] - 0.5 * layer.weight.grad.numpy()
-    np.testing.assert_allclose(moved, wanted_weight, rtol=1e-11, atol=1e-13)
+    assert_allclose(moved, wanted_weight, rtol=1e-11, atol=1e-13)
 
 
 def test_the_default_loss_refuses_mixed_labels(backend):

@@ -6,6 +6,7 @@ import sys
 import nibabel
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import data
 from deliralike.data.nifti import Volume, oriented, placed_on, resampled
@@ -49,17 +50,15 @@ def test_files_hold_what_nibabel_reads_and_come_back(tmp_path):
         data.write_nifti(tmp_path / name, Volume(array, TURNED))
         image = nibabel.load(tmp_path / name)
         theirs = np.asarray(image.dataobj)
-        np.testing.assert_array_equal(
+        assert_array_equal(
             np.moveaxis(theirs, -1, 0) if array.ndim > 3 else theirs, array
         )
         is_labels = array.dtype.kind != "f"
         found = data.read_nifti(tmp_path / name, labels=is_labels, orientation=None)
         assert found.array.dtype == (np.int64 if is_labels else np.float32)
-        np.testing.assert_array_equal(found.array, array)
-        np.testing.assert_allclose(found.affine, image.affine)
-        np.testing.assert_allclose(
-            found.spacing, image.header.get_zooms()[:3], rtol=1e-6
-        )
+        assert_array_equal(found.array, array)
+        assert_allclose(found.affine, image.affine)
+        assert_allclose(found.spacing, image.header.get_zooms()[:3], rtol=1e-6)
 
 
 @pytest.mark.parametrize("channels", [(), (2,)])
@@ -72,36 +71,32 @@ def test_the_canonical_orientation_is_that_of_nibabel(channels):
     wanted = canonical.get_fdata()
     found = oriented(Volume(array, TURNED))
     assert (Volume(array, TURNED).orientation, found.orientation) == ("LSP", "RAS")
-    np.testing.assert_array_equal(
-        found.array, np.moveaxis(wanted, -1, 0) if channels else wanted
-    )
-    np.testing.assert_allclose(found.affine, canonical.affine)
+    assert_array_equal(found.array, np.moveaxis(wanted, -1, 0) if channels else wanted)
+    assert_allclose(found.affine, canonical.affine)
 
 
 @pytest.mark.parametrize("orientation", ["RAS", "LPS", "SAL", "PIR"])
 def test_a_turned_volume_has_each_value_where_it_was(orientation):
     found = oriented(heights((3, 5, 4), TURNED), orientation)
     assert found.orientation == orientation
-    np.testing.assert_allclose(
-        found.array, heights(found.size, found.affine).array, atol=1e-12
-    )
+    assert_allclose(found.array, heights(found.size, found.affine).array, atol=1e-12)
 
 
 @pytest.mark.parametrize("spacing", [1.0, (3.0, 1.0, 0.5)])
 def test_a_resampled_volume_has_each_value_where_it_was_and_the_same_centre(spacing):
     before = heights((9, 8, 13), TURNED)
     after = resampled(before, spacing)
-    np.testing.assert_allclose(after.spacing, np.broadcast_to(spacing, 3))
+    assert_allclose(after.spacing, np.broadcast_to(spacing, 3))
     assert after.size == tuple(
         np.rint(np.array(before.size) * before.spacing / spacing)
     )
     centres = [
         millimetres(volume).reshape(3, -1).mean(axis=1) for volume in (before, after)
     ]
-    np.testing.assert_allclose(*centres, atol=1e-10)
+    assert_allclose(*centres, atol=1e-10)
     inside = (slice(2, -2),) * 3  # linear interpolation is exact between voxels
     wanted = heights(after.size, after.affine).array
-    np.testing.assert_allclose(after.array[inside], wanted[inside], atol=1e-10)
+    assert_allclose(after.array[inside], wanted[inside], atol=1e-10)
 
 
 def test_labels_are_never_mixed_and_come_back_to_the_voxels_of_the_file():
@@ -110,7 +105,7 @@ def test_labels_are_never_mixed_and_come_back_to_the_voxels_of_the_file():
     before = Volume(labels, np.diag([1.0, 1.0, 2.0, 1.0]))
     common = resampled(oriented(before, "LPS"), 0.5)
     assert set(np.unique(common.array)) == {0, 7}
-    np.testing.assert_array_equal(placed_on(common, before).array, labels)
+    assert_array_equal(placed_on(common, before).array, labels)
     beside = Volume(
         labels, before.affine + np.array([[0, 0, 0, 100.0]] + [[0] * 4] * 3)
     )
@@ -146,8 +141,8 @@ def test_a_dataset_of_paths_gives_samples_to_a_loader(files):
         np.int64,
     )
     wanted = data.read_nifti(images[1][1], spacing=1.0)
-    np.testing.assert_array_equal(picture[1], wanted.array)
-    np.testing.assert_array_equal(source.picture(1).affine, wanted.affine)
+    assert_array_equal(picture[1], wanted.array)
+    assert_array_equal(source.picture(1).affine, wanted.affine)
     loader = data.Loader(source, 2, transform=data.CropByPosNegLabel(3))
     inputs, targets = next(iter(loader))
     assert (inputs.shape, targets.shape) == ((2, 2, 3, 3, 3), (2, 3, 3, 3))
@@ -240,7 +235,7 @@ def test_the_units_of_a_file_become_millimetres(unit, length, tmp_path):
     image.header.set_xyzt_units(unit)
     image.to_filename(tmp_path / "a.nii")
     volume = data.read_nifti(tmp_path / "a.nii")
-    np.testing.assert_allclose(volume.affine[:3], affine[:3] * 1.5 / length, rtol=1e-6)
+    assert_allclose(volume.affine[:3], affine[:3] * 1.5 / length, rtol=1e-6)
     assert data.read_nifti(tmp_path / "a.nii", spacing=1.5).size == (3, 5, 8)
 
 
@@ -257,9 +252,7 @@ def test_intensities_keep_their_border_on_the_way_back(size, spacing):
             np.arange(size[axis]) < first + spacing * length + 1e-6
         )
         covered &= inside.reshape([-1 if each == axis else 1 for each in range(3)])
-    np.testing.assert_allclose(
-        placed_on(coarse, fine).array, covered, rtol=0, atol=1e-12
-    )
+    assert_allclose(placed_on(coarse, fine).array, covered, rtol=0, atol=1e-12)
     assert covered.mean() > 0.4
 
 
@@ -271,7 +264,7 @@ def test_a_larger_grid_is_empty_around_a_volume(dtype):
     placed = placed_on(Volume(inner, affine), Volume(np.zeros((6, 7, 9)), np.eye(4)))
     wanted = np.zeros((6, 7, 9), dtype)
     wanted[1:4, 2:6, 3:8] = inner
-    np.testing.assert_array_equal(placed.array, wanted)
+    assert_array_equal(placed.array, wanted)
 
 
 def test_labels_with_one_channel_have_the_size_of_their_picture(tmp_path):
@@ -284,7 +277,7 @@ def test_labels_with_one_channel_have_the_size_of_their_picture(tmp_path):
         [tmp_path / "a.nii"], [tmp_path / "labels.nii"], orientation=None
     )
     assert files[0].inputs.shape == (1, 3, 5, 4)
-    np.testing.assert_array_equal(files[0].labels, labels[..., 0])
+    assert_array_equal(files[0].labels, labels[..., 0])
 
 
 def test_a_small_file_of_a_huge_volume_is_not_unpacked(tmp_path):
@@ -301,7 +294,7 @@ def test_a_small_file_of_a_huge_volume_is_not_unpacked(tmp_path):
 def test_half_precision_is_written_as_single(tmp_path):
     array = np.random.default_rng(0).random((3, 5, 4)).astype(np.float16)
     data.write_nifti(tmp_path / "a.nii", Volume(array, TURNED))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         data.read_nifti(tmp_path / "a.nii", orientation=None).array, array
     )
 
@@ -312,4 +305,4 @@ def test_half_precision_is_resampled_as_single_precision_is():
     found = resampled(Volume(array, np.eye(4)), 1.5).array
     wanted = resampled(Volume(array.astype(np.float32), np.eye(4)), 1.5).array
     assert found.dtype == np.float16
-    np.testing.assert_allclose(found, wanted, atol=2e-3)
+    assert_allclose(found, wanted, atol=2e-3)

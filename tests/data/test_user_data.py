@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 
 from deliralike import data
@@ -40,10 +41,10 @@ ARCHIVES = {
 @pytest.mark.parametrize("kind", ARCHIVES)
 def test_archives_that_are_split_stay_as_they_are(kind, tmp_path):
     dataset = data.load(saved(tmp_path, **ARCHIVES[kind]))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         dataset.train.inputs, BYTES[:9, None].astype(np.float32) / np.float32(255)
     )
-    np.testing.assert_array_equal(dataset.held_out.labels, LABELS[9:])
+    assert_array_equal(dataset.held_out.labels, LABELS[9:])
     assert dataset.classes == ("0", "1", "2")
     assert dataset.held_out.inputs.shape == (6, 1, 7, 9)
 
@@ -108,9 +109,9 @@ def table_of_numbers(folder, labels, parts=None, index=False):
 def test_a_table_of_numbers(index, tmp_path):
     parts = ["train"] * 9 + ["val"] * 6
     dataset = data.load(table_of_numbers(tmp_path, LABELS, parts, index))
-    np.testing.assert_array_equal(dataset.train.inputs, NUMBERS[:9])
-    np.testing.assert_array_equal(dataset.held_out.inputs, NUMBERS[9:])
-    np.testing.assert_array_equal(dataset.held_out.labels, LABELS[9:])
+    assert_array_equal(dataset.train.inputs, NUMBERS[:9])
+    assert_array_equal(dataset.held_out.inputs, NUMBERS[9:])
+    assert_array_equal(dataset.held_out.labels, LABELS[9:])
     assert dataset.classes == ("0", "1", "2")
 
 
@@ -197,9 +198,7 @@ def test_a_folder_of_pictures(tmp_path):
     assert dataset.classes == ("ash", "oak")
     assert dataset.train.inputs.shape == (8, 1, 7, 9)
     shades = dataset.train.inputs[:, 0, 0, 0]
-    np.testing.assert_allclose(
-        shades, (40 * dataset.train.labels + 10) / 255, rtol=1e-6
-    )
+    assert_allclose(shades, (40 * dataset.train.labels + 10) / 255, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -249,9 +248,7 @@ def test_a_table_of_paths(is_split, tmp_path):
     assert dataset.classes == ("ash", "oak")
     assert (len(dataset.train.labels), len(dataset.held_out.labels)) == (8, 2)
     shades = dataset.held_out.inputs[:, 0, 0, 0]
-    np.testing.assert_allclose(
-        shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6
-    )
+    assert_allclose(shades, (40 * dataset.held_out.labels + 10) / 255, rtol=1e-6)
 
 
 @pytest.mark.parametrize("row", ["b.png,oak", "b.png,oak,val,7"], ids=["short", "long"])
@@ -585,10 +582,8 @@ def test_texts_that_are_objects_are_classes():
 def test_rows_with_names():
     rows = [{"image": BYTES[place], "label": LABELS[place]} for place in range(15)]
     dataset = data.as_dataset((rows, rows[:6]), "mine")
-    np.testing.assert_array_equal(dataset.train.labels, LABELS)
-    np.testing.assert_array_equal(
-        dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0]
-    )
+    assert_array_equal(dataset.train.labels, LABELS)
+    assert_array_equal(dataset.held_out.inputs[:, 0], dataset.train.inputs[:6, 0])
     with pytest.raises(BatchError, match="the batch has no 'data'"):
         data.as_dataset(([{"a": 1, "b": 2}], rows), "mine")
 

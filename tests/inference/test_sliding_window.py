@@ -122,6 +122,13 @@ def test_nests_and_coarser_outputs_come_back_as_the_network_gives_them(backend):
         np.testing.assert_allclose(pick(found), wanted.numpy(), rtol=0, atol=1e-10)
 
 
+def test_a_function_may_give_its_outputs_as_a_list():
+    inputs = picture(18, 14)
+    first, second = sliding_window_inference(inputs, 8, 4, lambda x: [x, 2 * x])
+    np.testing.assert_allclose(first, inputs, rtol=1e-6)
+    np.testing.assert_allclose(second, 2 * inputs, rtol=1e-6)
+
+
 class Pick(torch.nn.Module):
     def __init__(self, pick):
         super().__init__()

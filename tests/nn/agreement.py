@@ -19,7 +19,6 @@ from itertools import repeat
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -344,7 +343,7 @@ def property_test(examples, **strategies):
             function.__doc__,
             signature.replace(parameters=[of_name, *left]),
         )
-        return pytest.mark.parametrize("name", NAMES)(run)
+        return run
 
     return decorate
 

@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
-from deliralike import backends
 from deliralike.nn.means import denominators
-from tests.conftest import BACKENDS
 
 F = torch.nn.functional
 SIDE = 300  # 90,000 elements
@@ -167,21 +166,17 @@ def types_of(backend):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_sums_and_positions_of_many_elements_are_right(name, case):
+def test_sums_and_positions_of_many_elements_are_right(backend, case):
     call, values, wanted = CASES[case]
-    backend = backends.get(name)
     for dtype in types_of(backend):
         found = call(backend.nn, backend.array(values, dtype))
         assert str(found.dtype).endswith(dtype)
         found = backend.numpy(backend.nn.cast(found, "float32"))
         near = 3e-3 if dtype == "float16" else 2e-2
-        np.testing.assert_allclose(found, wanted(), rtol=near, atol=near)
+        assert_allclose(found, wanted(), rtol=near, atol=near)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_positions_of_running_maxima_are_whole_numbers(name):
-    backend = backends.get(name)
+def test_positions_of_running_maxima_are_whole_numbers(backend):
     for dtype in (*types_of(backend), "float32"):
         for function in ("cummax", "cummin"):
             x = RISING if function == "cummax" else -RISING
@@ -192,20 +187,16 @@ def test_positions_of_running_maxima_are_whole_numbers(name):
                 torch.tensor(backend.numpy(exact)), 0
             ).indices
             assert "int" in str(found.indices.dtype)
-            np.testing.assert_array_equal(backend.numpy(found.indices), wanted.numpy())
+            assert_array_equal(backend.numpy(found.indices), wanted.numpy())
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_gradient_is_shared_by_many_equal_maxima(name):
-    backend = backends.get(name)
+def test_the_gradient_is_shared_by_many_equal_maxima(backend):
     x = backend.array(np.ones((SIDE, SIDE)), "float16")
     gradient = backend.numpy(backend.nn.gradient(backend.nn.amax, x))
-    np.testing.assert_allclose(gradient, 1.0 / SIDE**2, rtol=1e-2)
+    assert_allclose(gradient, 1.0 / SIDE**2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_denominator_of_a_mean_in_16_bits_is_known_and_finite(name):
-    backend = backends.get(name)
+def test_the_denominator_of_a_mean_in_16_bits_is_known_and_finite(backend):
     nn = backend.nn
     x = backend.array(LOGITS, "float16")
     with denominators() as noted:
@@ -234,22 +225,18 @@ GRADIENTS = {
 
 
 @pytest.mark.parametrize("loss", GRADIENTS)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_branch_that_is_not_taken_leaves_no_nan_in_the_gradient(name, loss):
-    backend = backends.get(name)
+def test_a_branch_that_is_not_taken_leaves_no_nan_in_the_gradient(backend, loss):
     call, wanted = GRADIENTS[loss]
     for dtype in (*types_of(backend), "float32"):
         large = 400.0 if dtype == "float16" else 1e20
         x = backend.array(np.array([[0.25, 0.5, 0.75], [large, -large, 1.0]]), dtype)
         found = backend.nn.gradient(lambda x: call(backend.nn, x), x)
         found = backend.numpy(backend.nn.cast(found, "float32"))
-        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
+        assert_allclose(found, wanted, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("function", ["asinh", "acosh"])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_an_inverse_of_a_large_number_is_small(name, function):
-    backend = backends.get(name)
+def test_an_inverse_of_a_large_number_is_small(backend, function):
     x = np.array([1.0, 300.0, 60000.0])
     found = backend.numpy(getattr(backend.nn, function)(backend.array(x, "float16")))
-    np.testing.assert_allclose(found, double(getattr(torch, function), x), rtol=2e-3)
+    assert_allclose(found, double(getattr(torch, function), x), rtol=2e-3)

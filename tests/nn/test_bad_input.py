@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-from deliralike import backends
 from deliralike.errors import (
     ArgumentError,
     DtypeError,
@@ -16,8 +15,7 @@ from deliralike.errors import (
     SettingError,
     ShapeError,
 )
-from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, get, hold, normal, shelf
+from tests.nn.agreement import get, hold, normal, shelf
 
 # Layer, settings, shape of the input, and what the message says after "Layer at 'layer': ".
 SHAPES = {
@@ -112,7 +110,6 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
     layers = {f"layer{index}": case[:2] for index, case in enumerate(SHAPES.values())}
     network = shelf(name, layers).train()
@@ -129,7 +126,6 @@ def test_a_wrong_shape_is_refused_with_the_path_of_the_layer(name):
     assert not mistakes(refused)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_one_value_of_an_instance_is_refused_in_evaluation_too(name):
     network = shelf(name, {"norm": SHAPES["one value of an instance"][:2]}).eval()
     (x,) = network.backend.prepare((normal(0, 2, 3, 1),), network)
@@ -234,7 +230,6 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
     refused = {
         label: refusal(
@@ -245,7 +240,6 @@ def test_a_setting_that_makes_no_sense_is_refused_and_named(name):
     assert not mistakes(refused)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_numbers_of_numpy_are_settings(name):
     one, two = np.int64(1), np.int64(2)
     layers = {
@@ -271,7 +265,6 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_input_that_is_no_array_is_refused_with_the_path_of_the_layer(name):
     layers = {f"layer{index}": case[:2] for index, case in enumerate(INPUTS.values())}
     network = shelf(name, layers)
@@ -285,7 +278,6 @@ def test_an_input_that_is_no_array_is_refused_with_the_path_of_the_layer(name):
     assert not mistakes(refused)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layer", ["Sigmoid", "Tanh", "Softsign", "Hardtanh"])
 def test_whole_numbers_are_not_activated(name, layer):
     network = hold(name, layer)
@@ -294,7 +286,6 @@ def test_whole_numbers_are_not_activated(name, layer):
         network.layer(x)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_odd_axis_is_not_halved(name):
     network = hold(name, "GLU")
     (x,) = network.backend.prepare((normal(0, 2, 3),), network)
@@ -302,7 +293,6 @@ def test_an_odd_axis_is_not_halved(name):
         network.layer(x)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_ignored_label_among_probabilities_is_refused(name):
     network = hold(name, "CrossEntropyLoss", {"ignore_index": 1})
     x = normal(0, 2, 3)
@@ -311,7 +301,6 @@ def test_an_ignored_label_among_probabilities_is_refused(name):
         network.layer(logits, target)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_unknown_argument_is_refused_and_the_known_ones_named(name):
     refused = {}
     for layer, *args in [
@@ -514,9 +503,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_call_that_cannot_work_is_refused(name):
-    network = hold(name)
+def test_a_call_that_cannot_work_is_refused(network):
     x, index = network.backend.prepare((normal(0, 3, 4), np.array([0, 1, 2])), network)
     refused = {
         label: refusal(partial(call, network.nn, x, index), error, re.escape(message))
@@ -525,7 +512,6 @@ def test_a_call_that_cannot_work_is_refused(name):
     assert not mistakes(refused)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_index_outside_of_the_table_and_fractions_are_refused(name):
     network = hold(name, "Embedding", {"args": (5, 3)})
     for index in (5, -1):
@@ -543,7 +529,6 @@ def test_an_index_outside_of_the_table_and_fractions_are_refused(name):
         network(x)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_output_size_out_of_reach_is_refused(name):
     network = hold(name, "ConvTranspose1d", {"args": (3, 4, 3), "stride": 2})
     (x,) = network.backend.prepare((normal(0, 2, 3, 4),), network)
@@ -556,7 +541,6 @@ def test_an_output_size_out_of_reach_is_refused(name):
         network.layer(x, output_size=12)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
     network = hold(name, "MultiheadAttention", {"args": (4, 2), "batch_first": True})
     for mask, shape in [
@@ -584,7 +568,6 @@ def test_masks_and_tokens_of_wrong_shapes_are_refused(name):
             network.layer(q, k, k)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_state_of_a_wrong_shape_is_refused(name):
     network = hold(name, "GRU", {"args": (3, 2)})
     x, h = network.backend.prepare((normal(0, 4, 2, 3), normal(0, 1, 3, 2)), network)
@@ -613,10 +596,8 @@ def test_vectors_of_two_lengths_have_no_product(backend, lengths):
         backend.nn.dot(one, other)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("function", ["softmax", "log_softmax", "softmin"])
-def test_a_softmax_over_no_axis_is_none_over_all_of_them(name, function):
-    backend = get(name)
+def test_a_softmax_over_no_axis_is_none_over_all_of_them(backend, function):
     with pytest.raises(ShapeError, match="there is no axis None in an array of 2 axes"):
         getattr(backend.nn, function)(backend.array(np.ones((2, 3))), None)
 
@@ -624,9 +605,7 @@ def test_a_softmax_over_no_axis_is_none_over_all_of_them(name, function):
 HOST_ARRAY = np.array([0, 2])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_numpy_array_is_computed_with_or_refused_with_what_to_do(name):
-    backend = backends.get(name)
+def test_a_numpy_array_is_computed_with_or_refused_with_what_to_do(backend):
     x = backend.array(np.arange(6.0).reshape(2, 3))
     calls = {
         "cross_entropy": (x, HOST_ARRAY),

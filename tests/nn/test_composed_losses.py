@@ -6,14 +6,11 @@ import torch
 
 from deliralike import zoo
 from deliralike.errors import ArgumentError, SettingError, ShapeError
-from tests.conftest import BACKENDS
 from tests.nn.agreement import (
-    NAMES,
     FunctionCase,
     agree_all,
     agree_function,
     agree_twice,
-    get,
     hold,
     normal,
 )
@@ -45,7 +42,6 @@ def supervised(weights):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_labels_are_resized_and_the_levels_are_halved(name):
     agree_twice(
         name,
@@ -53,7 +49,6 @@ def test_labels_are_resized_and_the_levels_are_halved(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_targets_with_channels_are_resized(name):
     def by_pytorch(fine, middle, target):
         resized = F.interpolate(target, middle.shape[2:], mode="nearest")
@@ -72,7 +67,6 @@ def test_targets_with_channels_are_resized(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_target_for_each_level_is_taken_as_it_is(name):
     targets = [normal(9 + level, *x.shape) for level, x in enumerate(LEVELS[:2])]
     agree_function(
@@ -85,11 +79,9 @@ def test_a_target_for_each_level_is_taken_as_it_is(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_levels_that_do_not_fit_are_refused(name):
-    network = hold(name)
+def test_levels_that_do_not_fit_are_refused(network):
     nn = network.nn
-    x, y, labels = get(name).prepare((*LEVELS[:2], LABELS), network)
+    x, y, labels = network.backend.prepare((*LEVELS[:2], LABELS), network)
     with pytest.raises(ArgumentError, match="2 predictions, 2 targets and 1 weights"):
         nn.deep_supervision(nn.cross_entropy, [x, y], labels, [1.0])
     with pytest.raises(ArgumentError, match="0 predictions"):
@@ -104,8 +96,7 @@ def test_levels_that_do_not_fit_are_refused(name):
 SMALL = {"layers": (1, 1, 1, 1), "num_classes": 2}
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_perceptual_losses_agree_with_torchvisions_network(name):
+def test_perceptual_losses_agree_with_torchvisions_network(backend):
     import torchvision
 
     torch.manual_seed(0)
@@ -116,7 +107,9 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
         .double()
         .eval()
     )
-    judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL).train(False)
+    judge = zoo.build("resnet18", backend=backend.name, dtype="float64", **SMALL).train(
+        False
+    )
     judge.load_neutral_state(
         {key: value.numpy() for key, value in oracle.state_dict().items()}
     )
@@ -146,7 +139,7 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
         )
 
     agree_all(
-        name,
+        backend.name,
         {
             "weighted": case({"stem": 0.25, "layer2": 2.0}),
             "plain": case(("stem", "layer2")),
@@ -154,11 +147,10 @@ def test_perceptual_losses_agree_with_torchvisions_network(name):
     )
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_perceptual_loss_wants_a_frozen_network_and_stages_that_it_has(name):
-    judge = zoo.build("resnet18", backend=name, dtype="float64", **SMALL)
-    network = hold(name)
-    x = get(name).prepare(normal(0, 2, 3, 33, 33), network)
+def test_a_perceptual_loss_wants_a_frozen_network_and_stages_that_it_has(backend):
+    judge = zoo.build("resnet18", backend=backend.name, dtype="float64", **SMALL)
+    network = hold(backend.name)
+    x = backend.prepare(normal(0, 2, 3, 33, 33), network)
     with pytest.raises(
         SettingError, match="perceptual_loss: the network is in training mode"
     ):
@@ -168,5 +160,5 @@ def test_a_perceptual_loss_wants_a_frozen_network_and_stages_that_it_has(name):
     ):
         network.nn.perceptual_loss(judge.train(False), x, x, ["stem", "layer5"])
     assert (
-        float(get(name).numpy(network.nn.perceptual_loss(judge, x, x, ["stem"]))) == 0.0
+        float(backend.numpy(network.nn.perceptual_loss(judge, x, x, ["stem"]))) == 0.0
     )

@@ -5,10 +5,10 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network
-from tests.conftest import BACKENDS
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import get
 
 
 def tables():
@@ -97,7 +97,6 @@ def numbered(names):
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     network = Changed.on(get(name))(change)
@@ -110,12 +109,9 @@ def test_a_sequential_is_changed_while_the_network_is_made(name, change):
     )
     x = np.array([[1.0, 2.0, -1.0]], np.float32)
     came = network.backend.numpy(network(network.backend.prepare(x, network)))
-    np.testing.assert_allclose(
-        came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5
-    )
+    assert_allclose(came, reference(torch.from_numpy(x)).detach().numpy(), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_head_is_replaced_after_the_network_was_made(name):
     """As in ``model.classifier[-1] = nn.Linear(…)``: the other weights stay, and all train."""
     network = Changed.on(get(name))(append)
@@ -125,10 +121,10 @@ def test_a_head_is_replaced_after_the_network_was_made(name):
     assert after.pop("body.3.weight").shape == (5, 3)
     for key, value in after.items():
         if "body.3" not in key:
-            np.testing.assert_array_equal(value, before[key])
+            assert_array_equal(value, before[key])
     x = np.ones((2, 3), np.float32)
     gradients = network.backend.gradients(lambda net, x: net.nn.sum(net(x)), network, x)
-    np.testing.assert_array_equal(gradients.parameters["body.3.bias"], [2.0] * 5)
+    assert_array_equal(gradients.parameters["body.3.bias"], [2.0] * 5)
 
 
 class Sliced(Network):
@@ -145,7 +141,6 @@ class Sliced(Network):
         return x
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_slices_are_called_and_iterated(name):
     network = Sliced.on(get(name))()
     state = numbered(network.neutral_state())
@@ -154,11 +149,10 @@ def test_slices_are_called_and_iterated(name):
     for block in ("body.1", "body.2", "rest.0", "rest.1"):
         wanted = wanted @ state[f"{block}.weight"].T + state[f"{block}.bias"]
     came = network.backend.numpy(network(network.backend.prepare(x, network)))
-    np.testing.assert_allclose(came, wanted, rtol=1e-5)
+    assert_allclose(came, wanted, rtol=1e-5)
     assert len(list(network.neutral_state())) == 14
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_dict_of_blocks_loses_and_gains_members(name):
     class Heads(Network):
         def __init__(self):
@@ -213,9 +207,8 @@ def keep_slices(network, nn):
     network.chained = network.named + nn.Sequential(nn.Linear(3, 3))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_slice_that_a_network_keeps_is_a_container_of_its_own(name):
-    network = Parts.on(get(name))()
+def test_a_slice_that_a_network_keeps_is_a_container_of_its_own(backend):
+    network = Parts.on(backend)()
     assert list(network.neutral_state()) == list(TorchParts().state_dict())
     assert network.tail[0] is network.body[2]
     x = network.backend.array(np.ones((2, 3), np.float32))

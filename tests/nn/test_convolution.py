@@ -1,9 +1,6 @@
 """Convolution and transposed convolution in 1 to 3 dimensions."""
 
-import pytest
-
 from tests.nn.agreement import (
-    NAMES,
     LayerCase,
     agree_all,
     normal,
@@ -12,7 +9,6 @@ from tests.nn.agreement import (
 # Settings that the zoo's models have (ZOO.md, section 3), at odd sizes.
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_transposed_convolution_reaches_the_size_asked_for(name):
     settings = {"args": (2, 3, 3), "stride": 2, "padding": 1}
 
@@ -28,7 +24,6 @@ def test_a_transposed_convolution_reaches_the_size_asked_for(name):
     agree_all(name, {str(size): to(size) for size in [(9, 7), (10, 8), (10, 7)]})
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_one_number_in_a_list_is_for_all_axes(name):
     settings = {"args": (2, 3, 3), "stride": [2], "padding": [1]}
     agree_all(name, {"": LayerCase("Conv2d", settings, [normal(2, 2, 2, 7, 5)])})

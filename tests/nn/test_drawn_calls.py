@@ -2,14 +2,11 @@
 backend: values, shapes, types and gradients in float64. What is refused is refused by an error of
 ours, on all of them."""
 
-import pytest
-
-from tests.nn.agreement import COMPILED, NAMES, hold
+from tests.nn.agreement import COMPILED, hold
 from tests.nn.drawn_calls import COUNT, TABLE
 from tests.nn.drawn_runs import SEED, described, drawn, outcomes, problem
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_drawn_calls_agree_with_pytorch_or_are_refused_by_our_errors(name):
     hold(name)  # in double precision
     rows = drawn()

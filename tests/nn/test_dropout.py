@@ -4,11 +4,11 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import random
 from deliralike.errors import SettingError
 from tests.nn.agreement import (
-    NAMES,
     get,
     hold,
     normal,
@@ -30,7 +30,6 @@ def run(name, network, *inputs, layer="layer"):
     return backend.numpy(getattr(network, layer)(*backend.prepare(inputs, network)))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
     for layer, shape in SHAPES.items():
         x = normal(0, *shape)
@@ -41,12 +40,9 @@ def test_two_halves_of_a_batch_have_the_masks_of_the_whole(name):
             first = run(name, network, x[:4])
         with random.portable(seed=3, step=2, first_sample=4):
             second = run(name, network, x[4:])
-        np.testing.assert_array_equal(
-            np.concatenate([first, second]), whole, err_msg=layer
-        )
+        assert_array_equal(np.concatenate([first, second]), whole, err_msg=layer)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
     for layer in SHAPES:
         shape = (2000, 50, *SHAPES[layer][2:]) if layer != "DropPath" else (100000, 1)
@@ -54,7 +50,7 @@ def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
         get(name).seed(1)
         found = run(name, hold(name, layer, {"p": 0.3}).train(), x)
         kept = found != 0
-        np.testing.assert_allclose(found[kept], 1.0 / 0.7, rtol=1e-12, err_msg=layer)
+        assert_allclose(found[kept], 1.0 / 0.7, rtol=1e-12, err_msg=layer)
         units = kept if layer in ("Dropout", "DropPath") else kept.reshape(2000, 50, -1)
         if layer not in ("Dropout", "DropPath"):
             assert (units.all(-1) == units.any(-1)).all(), layer  # whole channels
@@ -63,7 +59,6 @@ def test_native_dropout_drops_at_its_rate_and_scales_what_is_left(name):
 
 
 @pytest.mark.parametrize("portable", [False, True], ids=["native", "portable"])
-@pytest.mark.parametrize("name", NAMES)
 def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
     cases = [(layer, p) for layer in SHAPES for p in (0, 1, 0.0, 1.0)]
     network = shelf(
@@ -73,10 +68,9 @@ def test_probabilities_of_zero_and_one_keep_all_and_nothing(name, portable):
         x = normal(0, *SHAPES[layer])
         with random.portable() if portable else nullcontext():
             found = run(name, network, x, layer=f"layer{at}")
-        np.testing.assert_array_equal(found, x * (1.0 - p), err_msg=f"{layer} {p=}")
+        assert_array_equal(found, x * (1.0 - p), err_msg=f"{layer} {p=}")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_attention_drops_weights_keyed_by_sample(name):
     x, settings = (
         normal(0, 4, 3, 6),
@@ -102,10 +96,9 @@ def test_attention_drops_weights_keyed_by_sample(name):
             weights(once, x) * mask * (1.0 / (1.0 - p) if p < 1 else 0.0),
             f"weights, {p=}",
         )
-        np.testing.assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
+        assert_allclose(half, found[:2], rtol=1e-12, err_msg=f"{p=}")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_weights_of_attention_are_dropped_by_a_layer(name):
     q, k, v = normal(0, 4, 2, 3, 5), normal(1, 4, 2, 6, 5), normal(2, 4, 2, 6, 5)
 
@@ -131,7 +124,6 @@ def test_weights_of_attention_are_dropped_by_a_layer(name):
 
 
 @pytest.mark.parametrize("layer", ["LSTM", "GRU"])
-@pytest.mark.parametrize("name", NAMES)
 def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 3, "dropout": 0.5}
     x = normal(0, 5, 4, 3)
@@ -150,14 +142,11 @@ def test_recurrences_drop_between_layers_with_a_mask_for_each(name, layer):
     assert {f"layer.between.{i}" for i in range(2)} <= set(dict(network.named_blocks()))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_recurrences_that_drop_everything_see_zeros_in_the_second_layer(name):
     settings = {"input_size": 3, "hidden_size": 4, "num_layers": 2, "dropout": 1.0}
     x = normal(0, 5, 2, 3)
     network = hold(name, "GRU", settings).train()
-    np.testing.assert_allclose(
-        outputs_of(network, x), outputs_of(network, x + 1.0), rtol=1e-12
-    )
+    assert_allclose(outputs_of(network, x), outputs_of(network, x + 1.0), rtol=1e-12)
 
 
 def outputs_of(network, x):
@@ -168,9 +157,7 @@ def outputs_of(network, x):
 def test_every_sample_is_drawn_alone_and_close_to_the_rate():
     mask = random.keep_mask(7, "a.b", 11, 0, (50, 1000), 0.3)
     assert abs(mask.mean() - 0.7) < 5 * np.sqrt(0.21 / mask.size)
-    np.testing.assert_array_equal(
-        random.keep_mask(7, "a.b", 11, 20, (3, 1000), 0.3), mask[20:23]
-    )
+    assert_array_equal(random.keep_mask(7, "a.b", 11, 20, (3, 1000), 0.3), mask[20:23])
     assert len({row.tobytes() for row in mask}) == 50
 
 
@@ -182,7 +169,7 @@ def test_a_mask_is_what_philox_gives_for_its_counter():
         .astype("<u8")
         .view(np.uint16)
     )
-    np.testing.assert_array_equal(
+    assert_array_equal(
         random.keep_mask(7, "a.b", 11, 5, (1, 7), 0.3)[0],
         words[:7] >= round(0.3 * 65536),
     )
@@ -200,7 +187,6 @@ def test_a_number_equal_to_the_threshold_is_kept():
     ).any()
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("layer", ["AlphaDropout", "FeatureAlphaDropout"])
 def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
     """Klambauer et al. 2017, arXiv 1706.02515, section 3: ``a (x d + alpha' (1 - d)) + b``."""
@@ -210,11 +196,10 @@ def test_alpha_dropout_scales_and_shifts_as_in_its_paper(name, layer):
     with random.portable(seed=3, step=2):
         y = run(name, hold(name, layer, {"p": p}).train(), x)
     kept = np.isclose(y, a * x + b, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(y[~kept], a * low + b, rtol=0, atol=1e-12)
+    assert_allclose(y[~kept], a * low + b, rtol=0, atol=1e-12)
     assert 0 < kept.mean() < 1
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_call_gives_another_rate_than_the_layer(name):
     x = normal(0, 6, 5, 4)
     network = hold(name, "Dropout", {"p": 0.5}).train()
@@ -222,6 +207,6 @@ def test_a_call_gives_another_rate_than_the_layer(name):
     (given,) = backend.prepare((x,), network)
     for rate, wanted in ((0, x), (1, 0.0 * x)):
         found = backend.numpy(network.layer(given, rate))
-        np.testing.assert_array_equal(found, wanted)
+        assert_array_equal(found, wanted)
     with pytest.raises(SettingError, match="between 0 and 1, not at 1.5"):
         network.layer(given, 1.5)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deliralike.errors import ShapeError
-from tests.nn.agreement import NAMES, FunctionCase, LayerCase, agree_all, hold
+from tests.nn.agreement import FunctionCase, LayerCase, agree_all, hold
 
 RECURRENT = {"input_size": 3, "hidden_size": 2}
 LAYERS = {
@@ -36,7 +36,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_instance_norm_of_no_sample_keeps_its_running_statistics(name):
     settings = {"args": (4,), "track_running_stats": True}
     network = hold(name, "InstanceNorm2d", settings).eval()
@@ -48,7 +47,6 @@ def test_instance_norm_of_no_sample_keeps_its_running_statistics(name):
     assert np.isfinite(network.neutral_state()["layer.running_mean"]).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_an_empty_batch_has_empty_outputs_and_gradients_of_zero(name):
     cases = {}
     for layer, (settings, shape) in LAYERS.items():

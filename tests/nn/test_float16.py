@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, Network, backends
-from tests.conftest import BACKENDS
 from tests.parallel.networks import devices
 
 F = torch.nn.functional
@@ -60,39 +60,35 @@ def compare(name, function, x):
     wanted = function(torch, F, tensor)
     total(torch, F, tensor, lambda values: torch.tensor(values).half()).backward()
     limits = {"rtol": 2e-2, "atol": 2e-2}
-    np.testing.assert_allclose(backend.numpy(found), wanted.detach().numpy(), **limits)
-    np.testing.assert_allclose(backend.numpy(gradient), tensor.grad.numpy(), **limits)
+    assert_allclose(backend.numpy(found), wanted.detach().numpy(), **limits)
+    assert_allclose(backend.numpy(gradient), tensor.grad.numpy(), **limits)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # a variance of 160,000
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_squares_of_large_numbers_do_not_overflow(name, case):
-    compare(name, CASES[case], LARGE)
+def test_squares_of_large_numbers_do_not_overflow(backend, case):
+    compare(backend.name, CASES[case], LARGE)
 
 
 @pytest.mark.parametrize("case", ["var", "std", "batch_norm", "group_norm"])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_sums_of_many_squares_do_not_overflow(name, case):
+def test_sums_of_many_squares_do_not_overflow(backend, case):
     function = {
         "var": lambda nn, f, x: nn.var(x),
         "std": lambda nn, f, x: nn.std(x),
         "batch_norm": lambda nn, f, x: batch_norm(nn, x),
         "group_norm": lambda nn, f, x: f.group_norm(nn.permute(x, (1, 0, 2, 3)), 1),
     }[case]
-    compare(name, function, MANY)
+    compare(backend.name, function, MANY)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_layer_in_16_bits_adds_the_epsilon_of_float32(name, dtype):
-    backend = backends.get(name)
+def test_a_layer_in_16_bits_adds_the_epsilon_of_float32(backend, dtype):
     if dtype not in backend.dtypes:
-        pytest.skip(f"{name} has no {dtype}")
+        pytest.skip(f"{backend.name} has no {dtype}")
     found = backend.nn.rms_norm(backend.array(SMALL, dtype), (5,))
     wanted = F.rms_norm(torch.tensor(SMALL).to(getattr(torch, dtype)), (5,))
     found = backend.numpy(backend.nn.cast(found, "float32"))
-    np.testing.assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
+    assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
 
 
 class Normalised(Network):
@@ -104,13 +100,11 @@ class Normalised(Network):
         return self.norm(x)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_statistics_over_replicas_do_not_overflow(name):
-    backend = backends.get(name)
-    network = Normalised.on(name, dtype="float16")().train()
+def test_statistics_over_replicas_do_not_overflow(backend):
+    network = Normalised.on(backend, dtype="float16")().train()
     replicated = DataParallel(network, devices(backend, 2), buffers="sync")
     found = backend.to_numpy(replicated(backend.prepare(MANY, replicated)))
     wanted = F.batch_norm(torch.tensor(MANY), None, None, training=True)
-    np.testing.assert_allclose(found, wanted.numpy(), atol=1e-2)
+    assert_allclose(found, wanted.numpy(), atol=1e-2)
     variance = replicated.neutral_state()["norm.running_var"]
-    np.testing.assert_allclose(variance, 1.0, atol=1e-2)
+    assert_allclose(variance, 1.0, atol=1e-2)

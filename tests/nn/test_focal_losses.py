@@ -6,12 +6,9 @@ import torch
 
 from deliralike.errors import IndexRangeError, SettingError, ShapeError
 from tests.nn.agreement import (
-    NAMES,
     FunctionCase,
     agree_all,
     agree_twice,
-    get,
-    hold,
     normal,
 )
 
@@ -59,12 +56,10 @@ def of_labels(gamma, weighted, reduction):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_focal_losses_of_labels_agree_with_the_formula(name):
     agree_twice(name, {str(settings): of_labels(*settings) for settings in SETTINGS})
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_without_focus_it_is_the_cross_entropy(name):
     logits, labels, weight = (
         normal(0, 4, 3),
@@ -88,15 +83,13 @@ def certain(gamma):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_certain_and_ignored_labels_have_finite_gradients(name):
     agree_all(name, {f"{gamma=}": certain(gamma) for gamma in (0.5, 1.0, 2.0)})
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", NAMES)
-def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(name):
-    backend, network = get(name), hold(name)
+def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(network):
+    backend = network.backend
     logits, labels = backend.prepare((normal(0, 2, 3), np.full(2, -100)), network)
     with pytest.warns(UserWarning, match="focal_loss: every label is ignored"):
         assert float(backend.numpy(network.nn.focal_loss(logits, labels))) == 0.0
@@ -122,7 +115,6 @@ def binary(alpha, gamma, reduction):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_binary_focal_losses_agree_with_torchvisions(name):
     agree_twice(
         name,
@@ -134,9 +126,8 @@ def test_binary_focal_losses_agree_with_torchvisions(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_bad_input_names_the_function(name):
-    backend, network = get(name), hold(name)
+def test_bad_input_names_the_function(network):
+    backend = network.backend
     x, labels, far = backend.prepare(
         (normal(0, 2, 3), np.array([0, 1]), np.array([0, 3])), network
     )

@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, build
-from tests.conftest import BACKENDS
 from tests.nn.agreement import normal
 
 F = torch.nn.functional
@@ -199,6 +199,16 @@ CASES = {
         lambda x: F.binary_cross_entropy(x, torch.tensor(WANTED), reduction="none"),
         [PROBABILITIES],
     ),
+    "logaddexp of a number and nothing": (
+        lambda nn, x, y: nn.logaddexp(x, y),
+        torch.logaddexp,
+        [np.array([0.5, -INFINITE, 2.0]), np.array([-INFINITE, 0.5, 2.0])],
+    ),
+    "median of equal elements": (
+        lambda nn, x: nn.median(x),
+        torch.median,
+        [np.array([[2.0, 1.0, 2.0], [2.0, 5.0, 0.0]])],
+    ),
 }
 
 
@@ -229,27 +239,24 @@ def found(name):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_values_and_gradients_are_those_of_pytorch(name, case):
+def test_values_and_gradients_are_those_of_pytorch(backend, case):
     _, theirs, inputs = CASES[case]
     tensors = [torch.tensor(x, requires_grad=True) for x in inputs]
     y = theirs(*tensors)
     (y * torch.tensor(weights_of(y))).sum().backward()
-    outputs, gradients = found(name)
-    np.testing.assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
+    outputs, gradients = found(backend.name)
+    assert_allclose(outputs[case], y.detach().numpy(), rtol=1e-12)
     for gradient, tensor in zip(gradients[case], tensors, strict=True):
         # PyTorch has the bound of 1e-12 in float32
-        np.testing.assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
+        assert_allclose(gradient, tensor.grad.numpy(), rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("settings", PADDED.values(), ids=PADDED)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_positions_of_maxima_are_never_in_the_padding(name, settings):
-    backend = backends.get(name)
+def test_positions_of_maxima_are_never_in_the_padding(backend, settings):
     x = backend.array(CORNERS, "float64")
     found = backend.nn.max_pool2d(x, *settings, return_indices=True)[1]
     wanted = F.max_pool2d(torch.tensor(CORNERS), *settings, return_indices=True)[1]
-    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+    assert_array_equal(backend.numpy(found), wanted.numpy())
 
 
 NAN_AND_INFINITE = np.array([-INFINITE, -INFINITE, 1.0, INFINITE, 7.0, np.nan, 2.0])
@@ -283,72 +290,44 @@ VALUES = {
         x, descending=True, stable=True
     ),
     "topk": lambda nn, x: nn.topk(x, 2)[0],
+    "searchsorted": lambda nn, x: nn.searchsorted(x[:2], x),
+    "searchsorted, right": lambda nn, x: nn.searchsorted(x[:2], x, right=True),
+    "logsumexp of nothing": lambda nn, x: nn.logsumexp(x[:0], 0),
+    "logsumexp of nothing along an axis": (
+        lambda nn, x: nn.logsumexp(x[:0, None], 0, True)
+    ),
+    **{
+        f"leaky_relu by {slope}": lambda nn, x, slope=slope: nn.leaky_relu(x, slope)
+        for slope in (0.2, 0.0, 1.0, 1.5, -0.3)
+    },
 }
 
 
 @pytest.mark.parametrize("case", VALUES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(name, case):
-    backend = backends.get(name)
+def test_nan_is_not_lost_and_infinities_of_one_sign_give_none(network, case):
+    backend = network.backend
     theirs = F if hasattr(F, case.partition(" ")[0]) else torch
     for array in (NAN_AND_INFINITE, SHORT):
         with np.errstate(invalid="ignore"):
             found = VALUES[case](backend.nn, backend.array(array, "float64"))
         wanted = VALUES[case](theirs, torch.tensor(array))
-        np.testing.assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
+        assert_allclose(backend.numpy(found), wanted.numpy(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_logaddexp_of_a_number_and_nothing_has_the_derivative_of_the_number(name):
-    backend = backends.get(name)
-
-    def loss(network, x, other):
-        return network.nn.sum(network.nn.logaddexp(x, other))
-
-    network = build(Network.on(backend), dtype="float64")
-    x, other = np.array([0.5, -INFINITE, 2.0]), np.array([-INFINITE, 0.5, 2.0])
-    found = backend.gradients(loss, network, x, other).inputs
-    np.testing.assert_allclose(found, [[1.0, 0.0, 0.5], [0.0, 1.0, 0.5]])
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_infinite_maxima_come_back_to_their_places(name):
-    nn, x, places = backends.get(name).nn, np.array([INFINITE, 2.0]), np.array([1, 2])
-    arrays = [backends.get(name).array(each[None, None]) for each in (x, places)]
-    found = backends.get(name).numpy(nn.max_unpool1d(*arrays, 2))
-    np.testing.assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
-
-
-@pytest.mark.parametrize("right", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_goes_behind_all_that_is_sorted(name, right):
-    backend = backends.get(name)
-    sequence, x = np.array([-INFINITE, 0.0, 0.0, 3.0]), NAN_AND_INFINITE
-    arrays = backend.array(sequence, "float64"), backend.array(x, "float64")
-    found = backend.numpy(backend.nn.searchsorted(*arrays, right=right))
-    wanted = torch.searchsorted(torch.tensor(sequence), torch.tensor(x), right=right)
-    np.testing.assert_array_equal(found, wanted.numpy())
+def test_infinite_maxima_come_back_to_their_places(backend):
+    nn, x, places = backend.nn, np.array([INFINITE, 2.0]), np.array([1, 2])
+    arrays = [backend.array(each[None, None]) for each in (x, places)]
+    found = backend.numpy(nn.max_unpool1d(*arrays, 2))
+    assert_array_equal(found, [[[0.0, INFINITE, 2.0, 0.0]]])
 
 
 @pytest.mark.parametrize("function", ["addmm", "baddbmm"])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_term_of_factor_0_may_be_nan(name, function):
-    backend = backends.get(name)
+def test_a_term_of_factor_0_may_be_nan(backend, function):
     shape = (2, 2) if function == "addmm" else (1, 2, 2)
     ones = backend.array(np.ones(shape), "float64")
     call = getattr(backend.nn, function)
     found = backend.numpy(call(ones * np.nan, ones, ones, beta=0))
-    np.testing.assert_array_equal(found, np.full(shape, 2.0))
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_equal_medians_of_all_elements_share_the_gradient(name):
-    backend = backends.get(name)
-    x = np.array([[2.0, 1.0, 2.0], [2.0, 5.0, 0.0]])
-    found = backend.nn.gradient(backend.nn.median, backend.array(x, "float64"))
-    tensor = torch.tensor(x, requires_grad=True)
-    tensor.median().backward()
-    np.testing.assert_allclose(backend.numpy(found), tensor.grad.numpy())
+    assert_array_equal(found, np.full(shape, 2.0))
 
 
 PAIRS = np.array([[1.0, 2.0], [np.nan, 1.0], [3.0, 1.0]])
@@ -367,9 +346,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_nan_is_not_a_loss_of_0(name, loss):
-    backend = backends.get(name)
+def test_nan_is_not_a_loss_of_0(backend, loss):
     arrays = (PAIRS, np.ones((3, 2)) * 0.5, np.ones((3, 2)))
     x, y, ones = [backend.array(each, "float64") for each in arrays]
     found = backend.numpy(LOSSES[loss](backend.nn, x, y, ones))
@@ -382,31 +359,19 @@ def test_nan_is_not_a_loss_of_0(name, loss):
 
 
 @pytest.mark.parametrize("zero_infinity", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_sequence_with_nan_has_no_loss(name, zero_infinity):
-    backend = backends.get(name)
+def test_a_sequence_with_nan_has_no_loss(backend, zero_infinity):
     log_p = np.log(np.full((4, 2, 3), 1 / 3))
     log_p[1, 1] = np.nan
     x, labels = backend.array(log_p, "float64"), backend.array(np.ones((2, 2), int))
     loss = backend.nn.ctc_loss(
         x, labels, [4, 4], [2, 2], 0, "none", zero_infinity=zero_infinity
     )
-    np.testing.assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_leaky_relu_of_slope_1_keeps_infinity(name):
-    backend = backends.get(name)
-    x = np.array([INFINITE, -INFINITE, 1.0])
-    found = backend.nn.leaky_relu(backend.array(x, "float64"), 1.0)
-    np.testing.assert_array_equal(backend.numpy(found), x)
+    assert_array_equal(np.isnan(backend.numpy(loss)), [False, True])
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("offsets", [None, [0, 1]])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
-    backend = backends.get(name)
+def test_a_row_of_infinity_is_in_its_own_bags_alone(backend, mode, offsets):
     table = np.array([[INFINITE, np.nan], [2.0, 3.0], [4.0, 5.0]])
     index = np.array([[0, 1, 2], [2, 2, 1]])
     if offsets is not None:
@@ -421,13 +386,4 @@ def test_a_row_of_infinity_is_in_its_own_bags_alone(name, mode, offsets):
     second = {"sum": 8.0, "mean": 4.0, "max": 4.0}[mode]
     second = 4.0 if offsets is not None else second
     assert backend.numpy(found)[0, 0] == INFINITE
-    np.testing.assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])
-
-
-@pytest.mark.parametrize("keepdim", [False, True])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_logarithm_of_a_sum_of_nothing_is_minus_infinity(name, keepdim):
-    backend = backends.get(name)
-    x = np.zeros((2, 0, 3))
-    found = backend.numpy(backend.nn.logsumexp(backend.array(x), 1, keepdim))
-    np.testing.assert_array_equal(found, torch.tensor(x).logsumexp(1, keepdim).numpy())
+    assert_array_equal(backend.numpy(found)[1], [second, second / 4 * 5])

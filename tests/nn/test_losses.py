@@ -3,22 +3,20 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike.errors import BatchError, ShapeError
 from tests.nn.agreement import (
-    NAMES,
     FunctionCase,
     agree_all,
     agree_function,
     get,
-    hold,
     normal,
 )
 
 F = torch.nn.functional
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_cross_entropy_of_large_scores_does_not_overflow(name):
     x, labels = normal(0, 5, 4, scale=1000.0), np.array([0, 1, 2, 3, 0])
     agree_function(
@@ -28,11 +26,10 @@ def test_cross_entropy_of_large_scores_does_not_overflow(name):
 
 @pytest.mark.parametrize("count", [2, 0])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("name", NAMES)
 def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(
-    name, smoothing, count
+    network, smoothing, count
 ):
-    backend, network = get(name), hold(name)
+    backend = network.backend
     batch = normal(0, count, 3), np.full(count, -100)
     logits, labels = backend.prepare(batch, network)
     with pytest.warns(UserWarning, match="every label is ignored, the loss is 0"):
@@ -41,7 +38,6 @@ def test_when_every_label_is_ignored_the_loss_is_zero_with_a_warning(
 
 
 @pytest.mark.filterwarnings("ignore:cross_entropy. every label is ignored")
-@pytest.mark.parametrize("name", NAMES)
 def test_when_every_label_is_ignored_the_gradient_is_zero(name):
     agree_function(
         name,
@@ -51,9 +47,8 @@ def test_when_every_label_is_ignored_the_gradient_is_zero(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_scores_in_the_place_of_probabilities_are_refused(name):
-    backend, nn = get(name), hold(name).nn
+def test_scores_in_the_place_of_probabilities_are_refused(network):
+    backend, nn = network.backend, network.nn
     x, target = (backend.array(np.array(row)) for row in ([0.1, 1.2], [0.0, 1.0]))
     with pytest.raises(BatchError, match=r"scores\), got numbers from 0\.1 to 1\.2"):
         nn.binary_cross_entropy(x, target)
@@ -70,7 +65,7 @@ def test_scores_in_the_place_of_probabilities_give_nan_in_a_compiled_program():
     assert np.isnan(jax.jit(nn.gaussian_nll_loss)(x, target, target - 0.1))
     wanted = F.binary_cross_entropy(torch.tensor(x / 2), torch.tensor(target))
     found = jax.jit(nn.binary_cross_entropy)(x / 2, target)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert_allclose(found, wanted, rtol=1e-6)
 
 
 def test_probabilities_are_looked_at_where_they_have_values():
@@ -83,9 +78,8 @@ def test_probabilities_are_looked_at_where_they_have_values():
 
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int64])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_mask_of_any_type_counts_as_zeros_and_ones(name, kind):
-    backend, network = get(name), hold(name)
+def test_a_mask_of_any_type_counts_as_zeros_and_ones(network, kind):
+    backend = network.backend
     probabilities = np.random.default_rng(0).uniform(0.1, 0.9, (2, 3, 4))
     mask = np.random.default_rng(1).integers(0, 2, (2, 3, 4))
     x, wanted, given = backend.prepare(
@@ -103,13 +97,12 @@ def test_a_mask_of_any_type_counts_as_zeros_and_ones(name, kind):
     ):
         function = getattr(network.nn, loss)
         found = backend.numpy(function(x, given))
-        np.testing.assert_allclose(found, backend.numpy(function(x, wanted)))
+        assert_allclose(found, backend.numpy(function(x, wanted)))
 
 
 @pytest.mark.parametrize("kind", [list, np.float32, np.float64])
-@pytest.mark.parametrize("name", NAMES)
-def test_weights_of_classes_may_be_on_the_host(name, kind):
-    backend, network = get(name), hold(name)
+def test_weights_of_classes_may_be_on_the_host(network, kind):
+    backend = network.backend
     weights = [1.0, 2.0, 3.0] if kind is list else np.array([1, 2, 3], kind)
     scores, labels = normal(0, 4, 3), np.array([2, 0, 1, 2])
     x, y = backend.prepare((scores, labels), network)
@@ -119,12 +112,11 @@ def test_weights_of_classes_may_be_on_the_host(name, kind):
         torch.tensor(labels),
         torch.tensor([1.0, 2.0, 3.0]).double(),
     )
-    np.testing.assert_allclose(backend.numpy(loss), wanted, rtol=1e-12)
+    assert_allclose(backend.numpy(loss), wanted, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_weight_for_each_element_is_not_broadcast(name):
-    backend, network = get(name), hold(name)
+def test_a_weight_for_each_element_is_not_broadcast(network):
+    backend = network.backend
     x, y, weight = backend.prepare(
         (normal(0, 4, 3), normal(1, 4, 3), np.ones((4, 1))), network
     )
@@ -132,14 +124,13 @@ def test_a_weight_for_each_element_is_not_broadcast(name):
         network.nn.mse_loss(x, y, weight=weight)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_targets_without_labels_are_all_blanks(name):
-    backend, network = get(name), hold(name)
+def test_targets_without_labels_are_all_blanks(network):
+    backend = network.backend
     scores = np.log(np.full((5, 2, 3), 1 / 3))
     for labels in (np.zeros((2, 0), np.int64), np.zeros(0, np.int64)):
         x, y = backend.prepare((scores, labels), network)
         loss = network.nn.ctc_loss(x, y, [5, 4], [0, 0], reduction="none")
-        np.testing.assert_allclose(backend.numpy(loss), np.log(3.0) * np.array([5, 4]))
+        assert_allclose(backend.numpy(loss), np.log(3.0) * np.array([5, 4]))
 
 
 def dice(reduction, background):
@@ -162,7 +153,6 @@ def dice(reduction, background):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_dice_agrees_with_its_formula(name):
     agree_all(
         name,

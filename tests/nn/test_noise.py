@@ -3,14 +3,15 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
-from deliralike import Network, backends, build, checkpoint_blocks, data, random, rules
+from deliralike import Network, build, checkpoint_blocks, data, random, rules
 from deliralike.errors import SettingError
 from deliralike.training import Trainer
 from tests.arrays import same_named
 from tests.conftest import BACKENDS
 from tests.losses import mean_square_error
-from tests.nn.agreement import NAMES, get, hold, normal
+from tests.nn.agreement import get, hold, normal
 
 KINDS = {"NormalNoise": "normal", "UniformNoise": "uniform"}
 
@@ -21,7 +22,6 @@ def drawn(name, network, x, *shape):
     return backend.numpy(network.layer(array, *shape))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_portable_noise_follows_the_sample_and_not_the_share(name):
     x = normal(0, 7, 3, 2)
     for layer, kind in KINDS.items():
@@ -30,28 +30,24 @@ def test_portable_noise_follows_the_sample_and_not_the_share(name):
             random.noise(3, "layer", 2, place, (1, 3, 2), kind)[0] for place in range(7)
         ]
         with random.portable(seed=3, step=2):
-            np.testing.assert_array_equal(drawn(name, network, x), np.stack(wanted))
+            assert_array_equal(drawn(name, network, x), np.stack(wanted))
             row = drawn(name, network, x, (7, 1))
-        np.testing.assert_array_equal(
-            row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0]
-        )
+        assert_array_equal(row[2], random.noise(3, "layer", 2, 2, (1, 1), kind, 1)[0])
         with random.portable(seed=3, step=2):
             alone = drawn(name, network, x, ())
-        np.testing.assert_array_equal(
-            alone, random.noise(3, "layer", 2, 0, (1,), kind)[0]
-        )
+        assert_array_equal(alone, random.noise(3, "layer", 2, 0, (1,), kind)[0])
         with random.portable(seed=3, step=2, first_sample=4):
             share = drawn(name, network.eval(), x[4:])
-        np.testing.assert_array_equal(share, np.stack(wanted[4:]))
+        assert_array_equal(share, np.stack(wanted[4:]))
 
 
 def test_portable_noise_has_the_moments_of_its_distribution():
     values = random.noise(0, "a", 0, 0, (200, 501), "normal").ravel()
     moments = [np.mean(values**power) for power in (1, 2, 3, 4)]
-    np.testing.assert_allclose(moments, [0, 1, 0, 3], atol=0.06)
+    assert_allclose(moments, [0, 1, 0, 3], atol=0.06)
     values = random.noise(0, "a", 0, 0, (200, 501), "uniform").ravel()
     found, _ = np.histogram(values, bins=10, range=(0, 1))
-    np.testing.assert_allclose(found / values.size, 0.1, atol=0.004)
+    assert_allclose(found / values.size, 0.1, atol=0.004)
     assert found.sum() == values.size
 
 
@@ -102,12 +98,11 @@ def trained(network, batch_size=6, loss=mean_square_error, **settings):
     return trainer.network.neutral_state()
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(name):
+def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(backend):
     wanted = after_training("torch")
-    same_named(after_training(name), wanted, 1e-9)
-    devices = [backends.get(name).devices()[0]] * 2
-    same_named(after_training(name, devices=devices), wanted, 1e-9)
+    same_named(after_training(backend.name), wanted, 1e-9)
+    devices = [backend.devices()[0]] * 2
+    same_named(after_training(backend.name, devices=devices), wanted, 1e-9)
 
 
 class Siamese(Network):
@@ -135,18 +130,17 @@ def twice(network, x, target):
     return nn.mse_loss(one, target) - 0.1 * nn.mse_loss(one, other)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_layers_that_draw_several_times_train_alike_everywhere(name):
-    def run(change=lambda network: None, on=name, **settings):
+def test_layers_that_draw_several_times_train_alike_everywhere(backend):
+    def run(change=lambda network: None, on=backend.name, **settings):
         network = build(Siamese.on(on), dtype="float64", seed=0)
         change(network)
         return trained(network, loss=twice, **settings)
 
     wanted = run(on="torch")
     same_named(run(), wanted, 1e-9)
-    same_named(run(devices=[backends.get(name).devices()[0]] * 2), wanted, 1e-9)
+    same_named(run(devices=[backend.devices()[0]] * 2), wanted, 1e-9)
     same_named(run(batch_size=3, accumulate=2), wanted, 1e-9)
-    if "checkpointed blocks" in backends.get(name).capabilities:
+    if "checkpointed blocks" in backend.capabilities:
         checkpointed = run(lambda network: checkpoint_blocks(network, "block"))
         same_named(checkpointed, wanted, 1e-9)
 
@@ -158,6 +152,6 @@ def test_networks_of_several_frameworks_draw_the_same_in_one_block():
             network = hold(name, "Dropout", {"p": 0.5})
             outputs.append([drawn(name, network, x) for _ in range(2)])
     for first, second in outputs:
-        np.testing.assert_array_equal(first, outputs[0][0])
-        np.testing.assert_array_equal(second, outputs[0][1])
+        assert_array_equal(first, outputs[0][0])
+        assert_array_equal(second, outputs[0][1])
     assert (outputs[0][0] != outputs[0][1]).any()

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from deliralike import Network, backends, build
-from tests.conftest import BACKENDS
 from tests.nn.agreement import (
-    NAMES,
     LayerCase,
     agree_all,
     agree_function,
@@ -49,7 +48,6 @@ def test_batch_norms_of_any_settings_agree(case, training, seed):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(name):
     x = normal(0, 4, 3, 5, 5, shift=1e4)
     agree_all(
@@ -63,7 +61,6 @@ def test_batch_norm_is_exact_where_the_mean_is_far_larger_than_the_deviation(nam
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_norms_of_tiny_values_keep_their_epsilon(name):
     x = normal(3, 2, 2, 3, 3, scale=1e-3)
     agree_all(
@@ -75,7 +72,6 @@ def test_norms_of_tiny_values_keep_their_epsilon(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_normalize_agrees_also_at_and_near_zero(name):
     x, dims = normal(0, 3, 4, 5), (1, -1)
     x[1], x[2] = 0.0, 1e-14
@@ -90,7 +86,6 @@ def test_normalize_agrees_also_at_and_near_zero(name):
     agree_function(name, ours, by_pytorch, [normal(1, 3, 4, 5)])
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_the_gradient_of_normalize_at_zero_is_finite(name):
     x = np.zeros((2, 3))
     agree_function(name, lambda nn, x: nn.normalize(x, eps=0.5), lambda x: x / 0.5, [x])
@@ -100,9 +95,7 @@ def test_the_gradient_of_normalize_at_zero_is_finite(name):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_norms_shift_also_where_they_do_not_scale(name):
-    backend = backends.get(name)
+def test_norms_shift_also_where_they_do_not_scale(backend):
     x, shift, weight = normal(0, 3, 4, 5), normal(1, 4), normal(2, 3, 4, 5)
 
     def loss(network, x, shift):
@@ -123,9 +116,9 @@ def test_norms_shift_also_where_they_do_not_scale(name):
     norms = norms + 3 * F.layer_norm(x.mT, (4,)).mT + 6 * shift[:, None]
     wanted = (norms * torch.tensor(weight)).sum()
     wanted.backward()
-    np.testing.assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
+    assert_allclose(found.loss, wanted.item(), rtol=0, atol=1e-12)
     for got, tensor in zip(found.inputs, (x, shift), strict=True):
-        np.testing.assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
+        assert_allclose(got, tensor.grad.numpy(), rtol=0, atol=1e-12)
 
 
 def placed(values, layout):
@@ -144,7 +137,7 @@ def test_batch_norm_of_one_image_in_evaluation_reads_gradients_as_they_lie(
     tensor = placed(normal(0, 3, 5, 4), image).requires_grad_()
     layer(tensor).backward(placed(weights, gradient))
     found = tensor.grad[0].permute(1, 2, 0)
-    np.testing.assert_allclose(found, weights / np.sqrt(1.0 + 1e-5), rtol=1e-12)
+    assert_allclose(found, weights / np.sqrt(1.0 + 1e-5), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["BatchNorm2d", "InstanceNorm2d"])
@@ -166,12 +159,8 @@ def test_norms_of_one_image_on_pytorch_read_gradients_as_they_lie(
         weights - weights.mean((0, 1)) - standard * (weights * standard).mean((0, 1))
     )
     wanted = slopes / np.sqrt(x.var((0, 1)) + 1e-5)
-    np.testing.assert_allclose(
-        tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12
-    )
+    assert_allclose(tensor.grad[0].permute(1, 2, 0), wanted, rtol=0, atol=1e-12)
+    assert_allclose(layer.weight.grad, (weights * standard).sum((0, 1)), atol=1e-12)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -201,7 +190,7 @@ def test_batch_norm_on_pytorch_reads_gradients_of_flat_images_as_they_lie(
     wanted = (weights - mean(weights) - standard * mean(weights * standard)) / deviation
     if not training:
         wanted = weights / np.sqrt(1.0 + 1e-5)
-    np.testing.assert_allclose(tensor.grad.numpy(), wanted, rtol=0, atol=1e-12)
+    assert_allclose(tensor.grad.numpy(), wanted, rtol=0, atol=1e-12)
 
 
 def as_it_lies_transposed(tensor):

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from deliralike import backends
-from tests.conftest import BACKENDS
 
 X = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
 NUMBERS = [np.float32(0.5), np.float64(1.5), np.float16(2.0), np.int64(3), np.int32(2)]
@@ -46,20 +45,16 @@ def compare(name, function, argument, theirs):
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: number.dtype)
 @pytest.mark.parametrize("function", OF_A_NUMBER)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_number_of_numpy_is_a_number(name, function, number):
-    compare(name, OF_A_NUMBER[function], number, number.item())
+def test_a_number_of_numpy_is_a_number(backend, function, number):
+    compare(backend.name, OF_A_NUMBER[function], number, number.item())
 
 
 @pytest.mark.parametrize("function", ALONG)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_an_axis_of_numpy_is_an_axis(name, function):
-    compare(name, ALONG[function], AXIS, int(AXIS))
+def test_an_axis_of_numpy_is_an_axis(backend, function):
+    compare(backend.name, ALONG[function], AXIS, int(AXIS))
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_number_of_numpy_is_scattered(name):
-    backend = backends.get(name)
+def test_a_number_of_numpy_is_scattered(backend):
     index = backend.array(np.array([[0, 2]]))
     found = backend.nn.scatter(backend.array(X), 1, index, np.float32(7.0))
     wanted = torch.tensor(X).scatter(1, torch.tensor([[0, 2]]), 7.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike import Network, nn
 from deliralike.conformance import check_operation
@@ -56,13 +57,13 @@ X = np.array([[-1.0, 2.0, 0.5]])
 
 def test_a_composed_operation_is_in_nn_on_every_backend(backend):
     nn.register("scaled", scaled)
-    np.testing.assert_allclose(run(backend, "scaled", X), [[0.0, 6.0, 1.5]])
+    assert_allclose(run(backend, "scaled", X), [[0.0, 6.0, 1.5]])
     assert "scaled" in dir(backend.nn)
 
 
 def test_a_native_function_takes_the_place_of_the_composed_one(backend):
     nn.register("scaled", scaled, **{backend.name: lambda x: x + 1.0})
-    np.testing.assert_allclose(run(backend, "scaled", X), X + 1.0)
+    assert_allclose(run(backend, "scaled", X), X + 1.0)
 
 
 def test_a_backend_without_the_operation_says_which_have_it(backend):
@@ -189,7 +190,7 @@ def test_an_operation_may_be_compiled_and_differentiated_by_the_framework():
     network = Outer.on("torch")("scaled")
     x = torch.tensor(X, requires_grad=True)
     network(x).sum().backward()
-    np.testing.assert_allclose(x.grad, [[0.0, 3.0, 3.0]])
+    assert_allclose(x.grad, [[0.0, 3.0, 3.0]])
 
 
 @pytest.mark.parametrize("name", ["Sigmoid", "Tanh", "Softplus"])

@@ -7,11 +7,9 @@ import torch
 
 from deliralike.errors import SettingError, ShapeError
 from tests.nn.agreement import (
-    NAMES,
     FunctionCase,
     agree_all,
     agree_twice,
-    get,
     hold,
     normal,
 )
@@ -60,7 +58,6 @@ def generalized(reduction, background):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_generalized_dice_agrees_with_its_formula(name):
     agree_twice(
         name,
@@ -111,7 +108,6 @@ def dice_ce(background, dice_weight, ce_weight):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_dice_and_cross_entropy_agree_with_monais(name):
     agree_twice(
         name,
@@ -136,7 +132,6 @@ def tversky(alpha, beta, background):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_tversky_agrees_with_monais(name):
     agree_twice(
         name,
@@ -167,7 +162,6 @@ def focal_tversky(gamma, reduction):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_focal_tversky_agrees_with_its_formula(name):
     agree_twice(
         name,
@@ -179,24 +173,20 @@ def test_focal_tversky_agrees_with_its_formula(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_halves_make_dice(name):
+def test_halves_make_dice(network):
     probabilities, target = regions()
-    network = hold(name)
-    p, t = get(name).prepare((probabilities, target), network)
+    p, t = network.backend.prepare((probabilities, target), network)
     found, dice = (
         network.nn.tversky_loss(p, t, smooth=0.5),
         network.nn.dice_loss(p, t, smooth=1.0),
     )
-    assert float(get(name).numpy(found)) == pytest.approx(
-        float(get(name).numpy(dice)), rel=1e-14
+    assert float(network.backend.numpy(found)) == pytest.approx(
+        float(network.backend.numpy(dice)), rel=1e-14
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name):
+def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(network):
     target, gammas = regions()[1], (0.75, 1.0)
-    network = hold(name)
 
     def loss(network, *predictions):
         nn, (first, *_) = network.nn, predictions
@@ -206,7 +196,7 @@ def test_a_perfect_prediction_has_no_loss_and_a_finite_gradient(name):
             for p, gamma in zip(predictions, gammas, strict=True)
         )
 
-    found = get(name).gradients(loss, network, *[target] * len(gammas))
+    found = network.backend.gradients(loss, network, *[target] * len(gammas))
     assert found.loss == 0.0  # a sum of losses of which none is negative
     for gamma, gradient in zip(gammas, found.inputs, strict=True):
         assert np.isfinite(gradient).all(), gamma
@@ -222,7 +212,6 @@ def boundary(reduction, background):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_boundary_losses_agree_with_the_formula(name):
     agree_all(
         name,
@@ -234,10 +223,8 @@ def test_boundary_losses_agree_with_the_formula(name):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_shapes_that_differ_are_refused_by_name(name):
-    network = hold(name)
-    p, t = get(name).prepare(regions(), network)
+def test_shapes_that_differ_are_refused_by_name(network):
+    p, t = network.backend.prepare(regions(), network)
     for function in (
         "dice_loss",
         "generalized_dice_loss",
@@ -248,37 +235,32 @@ def test_shapes_that_differ_are_refused_by_name(name):
             getattr(network.nn, function)(p, t[:1])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_class_numbers_in_the_place_of_one_hot_labels_are_told_what_to_do(name):
+def test_class_numbers_in_the_place_of_one_hot_labels_are_told_what_to_do(network):
     probabilities, target = regions()
-    network = hold(name)
-    p, t = get(name).prepare((probabilities, target.argmax(1)), network)
+    p, t = network.backend.prepare((probabilities, target.argmax(1)), network)
     for function in ("dice_loss", "tversky_loss"):
         with pytest.raises(ShapeError, match=f"{function}: .* are for dice_ce_loss"):
             getattr(network.nn, function)(p, t)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_without_spatial_axes_each_sample_counts_by_itself(name):
+def test_without_spatial_axes_each_sample_counts_by_itself(network):
     probabilities, target = (x[:, :, 0, 0] for x in regions())
-    network = hold(name)
-    p, t = get(name).prepare((probabilities, target), network)
+    p, t = network.backend.prepare((probabilities, target), network)
     for function in ("dice_loss", "generalized_dice_loss", "tversky_loss"):
         found = getattr(network.nn, function)(p, t, reduction="none")
         wanted = getattr(network.nn, function)(
             p[:, :, None], t[:, :, None], reduction="none"
         )
         np.testing.assert_allclose(
-            get(name).numpy(found),
-            get(name).numpy(wanted),
+            network.backend.numpy(found),
+            network.backend.numpy(wanted),
             rtol=1e-14,
             err_msg=function,
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_single_channel_is_no_background_to_leave_out(name):
-    backend, network = get(name), hold(name)
+def test_a_single_channel_is_no_background_to_leave_out(network):
+    backend = network.backend
     x, mask = backend.prepare((np.full((2, 1, 4), 0.5), np.ones((2, 1, 4))), network)
     for loss in ("dice_loss", "generalized_dice_loss", "tversky_loss", "boundary_loss"):
         with pytest.raises(SettingError, match="one channel, which would be left out"):

@@ -5,10 +5,11 @@ import operator
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, rules
 from deliralike.conformance.suite.nets import Remembering, Setting
-from tests.nn.agreement import NAMES, get
+from tests.nn.agreement import get
 
 VALUES = np.array([-1.5, -0.5, 0.0, 0.5, 2.0])
 OTHER = VALUES[::-1].copy()
@@ -72,14 +73,13 @@ for _compare in (
     }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_taken_as_arrays_are(name, subtests):
     network = Pair.on(get(name), dtype="float64")()
     for label, (ours, expected) in ROWS.items():
         with subtests.test(row=label):
             found = ours(network.nn, network.one, network.other)
             found = network.backend.to_numpy(network.nn.cast(found, "float64"))
-            np.testing.assert_allclose(found, expected.astype(np.float64), rtol=1e-14)
+            assert_allclose(found, expected.astype(np.float64), rtol=1e-14)
 
 
 class Table(Network):
@@ -96,12 +96,11 @@ class Table(Network):
         return self.values[:, self.order] + self.order[self.chosen][0] + x
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_is_indexed_by_a_buffer(name):
     network = Table.on(get(name), dtype="float64")()
     (x,) = network.backend.prepare((np.zeros((2, 3)),), network)
     wanted = np.arange(10.0).reshape(2, 5)[:, [4, 0, 3]] + 4
-    np.testing.assert_array_equal(network.backend.to_numpy(network(x)), wanted)
+    assert_array_equal(network.backend.to_numpy(network(x)), wanted)
 
 
 def test_the_value_of_a_buffer_has_no_gradient(backend):
@@ -112,8 +111,8 @@ def test_the_value_of_a_buffer_has_no_gradient(backend):
     optimizer.update(lambda network, x: network.nn.sum(network(x)), x)
     mean = (x * factor).mean(0)
     state = network.neutral_state()
-    np.testing.assert_allclose(state["mean"], mean)
-    np.testing.assert_allclose(state["factor"], factor - 0.1 * (x * mean).sum(0))
+    assert_allclose(state["mean"], mean)
+    assert_allclose(state["factor"], factor - 0.1 * (x * mean).sum(0))
 
 
 def test_a_state_outlives_an_update_and_is_not_saved(backend):
@@ -128,8 +127,8 @@ def test_a_state_outlives_an_update_and_is_not_saved(backend):
         last, slope = x * factor * last, (x * last).sum(0)
         factor = factor - 0.1 * slope
     found = network.backend.to_numpy(network.last[...])
-    np.testing.assert_allclose(found, last)
-    np.testing.assert_allclose(network.neutral_state()["factor"], factor)
+    assert_allclose(found, last)
+    assert_allclose(network.neutral_state()["factor"], factor)
 
 
 class Filled(Network):
@@ -140,12 +139,11 @@ class Filled(Network):
         self.value = self.nn.Buffer(value)
 
 
-@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "value", [[0.5, 2.0], (3, 4), 1.5, torch.tensor([0.5, 2.0])], ids=repr
 )
 def test_a_buffer_is_made_of_whatever_numpy_makes_an_array_of(name, value):
     network = Filled.on(get(name), dtype="float64")(value)
     found = network.neutral_state()["value"]
-    np.testing.assert_array_equal(found, np.asarray(value))
+    assert_array_equal(found, np.asarray(value))
     assert found.dtype.kind == np.asarray(value).dtype.kind

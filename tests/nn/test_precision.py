@@ -1,10 +1,9 @@
 """Types are kept through every layer and function."""
 
 import numpy as np
-import pytest
 
 from tests.nn import vocabulary
-from tests.nn.agreement import COMPILED, NAMES, flat, get, hold, naming, shelf
+from tests.nn.agreement import COMPILED, flat, get, hold, naming, shelf
 from tests.nn.composed_calls import FUNCTIONS, SHAPE
 
 # The last row of each layer of the table, with the most settings; it has losses, too.
@@ -41,7 +40,6 @@ def type_name(array):
     return str(array.dtype).removeprefix("torch.")
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_float32_stays_float32_and_close_to_float64(name):
     """In one program; the gradients of the outputs' products with ones, with respect to these, are
     the outputs. Where programs are compiled a sixth of the layers is computed."""
@@ -87,7 +85,6 @@ def test_float32_stays_float32_and_close_to_float64(name):
             np.testing.assert_allclose(low, high, rtol=1e-4, atol=1e-5, err_msg=layer)
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_functions_of_float32_stay_float32(name):
     types = {}
 

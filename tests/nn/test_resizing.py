@@ -8,7 +8,6 @@ import torch
 
 from deliralike.nn import geometry
 from tests.nn.agreement import (
-    NAMES,
     FunctionCase,
     agree_all,
     normal,
@@ -35,7 +34,6 @@ def nearest(old, new):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_nearest_neighbours_are_exact_where_pytorch_rounds(name):
     agree_all(
         name,
@@ -90,7 +88,6 @@ def of_scale(mode, size, scale, antialias):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_scale_that_changes_no_size_counts_as_in_pytorch(name):
     cases = {}
     for mode, antialias in itertools.product(("bilinear", "bicubic"), (False, True)):

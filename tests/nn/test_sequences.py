@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tests.nn.agreement import (
-    NAMES,
     LayerCase,
     agree_all,
     hold,
@@ -92,17 +92,14 @@ def test_attention_of_any_settings_and_masks_agrees(case, seed):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_attention_to_no_keys_at_all_gives_zeros(name):
-    network = hold(name)
+def test_attention_to_no_keys_at_all_gives_zeros(network):
     backend = network.backend
     shapes = [(2, 3, 4), (2, 0, 4), (2, 0, 5), (3, 0)]
     arrays = backend.prepare(tuple(map(np.ones, shapes)), network)
     outputs, _ = network.nn.attention(*arrays, need_weights=False)
-    np.testing.assert_array_equal(backend.numpy(outputs), np.zeros((2, 3, 5)))
+    assert_array_equal(backend.numpy(outputs), np.zeros((2, 3, 5)))
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_attention_is_the_same_without_its_weights(name):
     """Kernels that keep no weights give the outputs and gradients of the primitives."""
     inputs = [
@@ -127,7 +124,7 @@ def test_attention_is_the_same_without_its_weights(name):
         return backend.gradients(loss, network, [arrays for arrays, _ in cases])
 
     came, wanted = gradients(False), gradients(True)
-    np.testing.assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
+    assert_allclose(float(came.loss), float(wanted.loss), rtol=1e-12)
     for (_, scale), mine, theirs in zip(
         cases, came.inputs[0], wanted.inputs[0], strict=True
     ):
@@ -136,9 +133,7 @@ def test_attention_is_the_same_without_its_weights(name):
                 f"{len(mine)} arrays, {scale=}: gradient of input {at}",
                 np.abs(other).max(),
             )
-            np.testing.assert_allclose(
-                one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what
-            )
+            assert_allclose(one, other, rtol=1e-12, atol=1e-12 * largest, err_msg=what)
 
 
 @st.composite
@@ -212,7 +207,6 @@ def several_lengths(layer, batch_first):
     )
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_outputs_of_sequences_of_several_lengths_are_those_of_packed_ones(name):
     agree_all(
         name,

@@ -3,12 +3,11 @@ defaults."""
 
 import inspect
 
-import pytest
 import torch
 
 from deliralike.nn.functional import Functions
 from deliralike.nn.layers import LAYERS
-from tests.nn.agreement import NAMES, FunctionCase, agree_all, get, normal
+from tests.nn.agreement import FunctionCase, agree_all, get, normal
 
 FUNCTIONS = [
     name
@@ -26,7 +25,6 @@ def arguments(function):
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_functions_take_the_arguments_of_the_vocabulary(name):
     wrong = {}
     for function in FUNCTIONS:
@@ -40,7 +38,6 @@ def test_functions_take_the_arguments_of_the_vocabulary(name):
     assert not wrong
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_layers_are_called_with_the_arguments_of_the_vocabulary(name):
     """The first input may be called as the framework does: nobody gives it by name."""
     wrong = {}
@@ -52,7 +49,6 @@ def test_layers_are_called_with_the_arguments_of_the_vocabulary(name):
     assert not wrong
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_layers_are_made_with_the_arguments_of_the_vocabulary(name):
     wrong = {}
     for layer, vocabulary in LAYERS.items():
@@ -68,7 +64,6 @@ def test_layers_are_made_with_the_arguments_of_the_vocabulary(name):
     assert not wrong
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_backend_fills_in_every_primitive(name):
     functions = type(get(name).nn)
     assert not getattr(functions, "__abstractmethods__", ())
@@ -119,7 +114,6 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_arrays_may_be_given_by_name(name):
     cases = {}
     for label, (ours, theirs) in NAMED.items():

@@ -6,6 +6,7 @@ import hashlib
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, build, start
 from deliralike.errors import SettingError
@@ -65,7 +66,7 @@ def test_start_values_are_equal_bit_for_bit_on_every_backend(name, dtype):
     found = of_all(name, 5, dtype)
     assert list(found) == list(expected)
     for key, value in expected.items():
-        np.testing.assert_array_equal(found[key], value, err_msg=key, strict=True)
+        assert_array_equal(found[key], value, err_msg=key, strict=True)
 
 
 @pytest.mark.parametrize("layer", sorted(set(LAYERS) - CONSTANT))
@@ -94,18 +95,14 @@ def test_layers_that_start_constant_start_as_pytorchs_do():
     for layer in sorted(CONSTANT):
         for key, value in of("written once", layer).items():
             wanted = native(layer).double().state_dict()[key].numpy()
-            np.testing.assert_array_equal(
-                value, wanted, err_msg=f"{layer}.{key}", strict=True
-            )
+            assert_array_equal(value, wanted, err_msg=f"{layer}.{key}", strict=True)
 
 
 def test_values_are_drawn_from_the_seed_and_a_digest_of_the_path():
     digest = hashlib.blake2b(b"fc.weight", digest_size=8).digest()
     words = np.array([7, int.from_bytes(digest, "little")], np.uint64)
     expected = np.random.Generator(np.random.Philox(key=words)).normal(size=(2, 3))
-    np.testing.assert_array_equal(
-        start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected
-    )
+    assert_array_equal(start.draw(start.Normal(), (2, 3), 7, "fc.weight"), expected)
 
 
 def test_uniform_start_values_reach_one_by_the_root_of_the_fan():
@@ -125,18 +122,16 @@ def test_the_padding_row_of_an_embedding_starts_at_zero():
     assert value[2].all()
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_building_leaves_the_global_random_state_alone(name):
     get(name)
     before = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
     of_all(name, 0, "float64")
     after = np.random.get_state(legacy=False)["state"], torch.get_rng_state()
-    np.testing.assert_array_equal(before[0]["key"], after[0]["key"])
+    assert_array_equal(before[0]["key"], after[0]["key"])
     assert before[0]["pos"] == after[0]["pos"]
     assert torch.equal(before[1], after[1])
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_a_network_may_say_how_its_parameters_start(name):
     class Tuned(Network):
         start_values = {
@@ -150,7 +145,7 @@ def test_a_network_may_say_how_its_parameters_start(name):
             self.fc, self.head = self.nn.Linear(30, 40), self.nn.Linear(40, 30)
 
     state = build(Tuned.on(get(name)), dtype="float64").neutral_state()
-    np.testing.assert_array_equal(state["fc.bias"], np.ones(40))
+    assert_array_equal(state["fc.bias"], np.ones(40))
     assert abs(state["fc.weight"].std() - np.sqrt(2 / 40)) < 0.02
     assert np.abs(state["head.weight"]).max() <= 0.04
     assert np.abs(state["head.bias"]).max() <= 1 / np.sqrt(40)
@@ -178,8 +173,8 @@ def test_distributions_have_the_spread_of_pytorchs_initialisers(distribution):
             start.Normal: lambda t: torch.nn.init.normal_(t, 1.0, 0.3),
         }[type(distribution)](tensor)
     drawn = start.draw(distribution, (60, 20, 3), 0, "weight")
-    np.testing.assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)
-    np.testing.assert_allclose(drawn.mean(), tensor.mean().item(), atol=0.03)
+    assert_allclose(drawn.std(), tensor.std().item(), rtol=0.05)
+    assert_allclose(drawn.mean(), tensor.mean().item(), atol=0.03)
 
 
 @pytest.mark.parametrize("shape", [(), (3,)])

@@ -4,12 +4,11 @@ row or a reason, and layers have PyTorch's signatures."""
 import inspect
 import re
 
-import pytest
 import torch
 
 from deliralike.nn.layers import LAYERS
 from tests.nn import vocabulary
-from tests.nn.agreement import COMPILED, NAMES, agree_all
+from tests.nn.agreement import COMPILED, agree_all
 from tests.nn.drawn_calls import TABLE
 
 # Not taken: deprecated ones, and those that name memory, a device or a type.
@@ -36,7 +35,6 @@ CONTAINERS |= {"Identity"}
 RECURRENT = {"RNN", "LSTM", "GRU"}  # PyTorch's have no signature
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_every_layer_agrees_with_pytorch(name):
     rows = {f"{index} {row.name}": row for index, row in enumerate(vocabulary.LAYERS)}
     if name in COMPILED:  # the last row of each layer, with the most settings

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.errors import DtypeError, IndexRangeError, OperationError
-from tests.conftest import BACKENDS
 
 ARRAYS = {
     "uint8": np.array([3, 0, 255, 1, 0, 200], np.uint8),
@@ -35,21 +35,19 @@ SUMS = {
 def check(name, function, array):
     backend = backends.get(name)
     found = backend.numpy(function(backend.nn, backend.array(array)))
-    np.testing.assert_array_equal(found, function(torch, torch.tensor(array)).numpy())
+    assert_array_equal(found, function(torch, torch.tensor(array)).numpy())
 
 
 @pytest.mark.parametrize("array", ARRAYS)
 @pytest.mark.parametrize("function", BY_ORDER)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_smallest_number_of_a_type_is_the_smallest(name, function, array):
-    check(name, BY_ORDER[function], ARRAYS[array])
+def test_the_smallest_number_of_a_type_is_the_smallest(backend, function, array):
+    check(backend.name, BY_ORDER[function], ARRAYS[array])
 
 
 @pytest.mark.parametrize("array", ["uint8", "int8"])
 @pytest.mark.parametrize("function", SUMS)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_sums_and_products_of_short_numbers_do_not_wrap(name, function, array):
-    check(name, SUMS[function], ARRAYS[array])
+def test_sums_and_products_of_short_numbers_do_not_wrap(backend, function, array):
+    check(backend.name, SUMS[function], ARRAYS[array])
 
 
 BEYOND = {
@@ -64,24 +62,20 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("function", BEYOND)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_number_that_a_type_does_not_have_is_refused(name, function):
-    backend = backends.get(name)
+def test_a_number_that_a_type_does_not_have_is_refused(backend, function):
     with pytest.raises(DtypeError, match=r"an array of uint8 cannot hold (300|-1)"):
         BEYOND[function](backend.nn, backend.array(ARRAYS["uint8"]))
 
 
 @pytest.mark.parametrize("number", [-1, 300])
 @pytest.mark.parametrize("function", ["eq", "ne", "lt", "le", "gt", "ge"])
-@pytest.mark.parametrize("name", BACKENDS)
 def test_a_number_that_a_type_does_not_have_is_compared_as_it_is(
-    name, function, number
+    backend, function, number
 ):
-    backend = backends.get(name)
     array = ARRAYS["uint8"]
     found = getattr(backend.nn, function)(backend.array(array), number)
     wanted = getattr(torch, function)(torch.tensor(array).long(), number)
-    np.testing.assert_array_equal(backend.numpy(found), wanted.numpy())
+    assert_array_equal(backend.numpy(found), wanted.numpy())
 
 
 TABLE = np.arange(12.0).reshape(4, 3)
@@ -116,18 +110,14 @@ BY_INDEX = {
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
 @pytest.mark.parametrize("function", BY_INDEX)
-@pytest.mark.parametrize("name", BACKENDS)
-def test_short_whole_numbers_are_labels_and_positions(name, function, dtype):
-    backend = backends.get(name)
+def test_short_whole_numbers_are_labels_and_positions(backend, function, dtype):
     ours, index, wanted = BY_INDEX[function]
     table, index = backend.array(TABLE, "float64"), backend.array(index.astype(dtype))
     found = backend.numpy(ours(backend.nn, table, index))
-    np.testing.assert_allclose(found, np.asarray(wanted), rtol=1e-12)
+    assert_allclose(found, np.asarray(wanted), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_no_function_counts_positions_from_the_end(name):
-    backend = backends.get(name)
+def test_no_function_counts_positions_from_the_end(backend):
     x = backend.array(TABLE, "float64")
     index = backend.array(np.array([[0, -1]]))
     for function in (backend.nn.scatter_add, backend.nn.scatter):
@@ -135,27 +125,23 @@ def test_no_function_counts_positions_from_the_end(name):
             function(x, 1, index, x[:1, :2])
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_constant_that_a_backend_cannot_hold_is_refused(name):
-    backend = backends.get(name)
+def test_a_constant_that_a_backend_cannot_hold_is_refused(backend):
     like = backend.array(TABLE, "float32")
     large = np.array([2**40, 3])
     try:
         found = backend.numpy(backend.nn.constant(large, like=like))
     except IndexRangeError as error:
-        assert name == "jax"
+        assert backend.name == "jax"
         assert "the whole number 1099511627776 does not fit int32" in str(error)
     else:
-        np.testing.assert_array_equal(found, large)
+        assert_array_equal(found, large)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_products_by_an_equation_take_whole_numbers_and_no_truth_values(name):
-    backend = backends.get(name)
+def test_products_by_an_equation_take_whole_numbers_and_no_truth_values(backend):
     x = np.arange(6).reshape(2, 3)
     for other, wanted in ((x, "int"), (x * 0.5, "float")):
         y = backend.nn.einsum("ij,kj->ik", backend.array(x), backend.array(other))
         assert wanted in str(y.dtype)
-        np.testing.assert_array_equal(backend.numpy(y), x @ other.T)
+        assert_array_equal(backend.numpy(y), x @ other.T)
     with pytest.raises(DtypeError, match="einsum: got an array of bool"):
         backend.nn.einsum("ij->i", backend.array(x > 2))

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, Network, backends, in_replicas, random
 from deliralike.errors import BatchError, SettingError
@@ -208,14 +209,10 @@ def test_windows_of_two_optimizers_stay_apart(backend):
     slopes = np.stack(
         [2 * (h @ v.T + c) * v[0] for h, (v, c) in zip(hidden, seen, strict=True)]
     )  # (13, 3)
-    np.testing.assert_allclose(found["critic.weight"], new_v, atol=1e-12)
-    np.testing.assert_allclose(found["critic.bias"], new_c, atol=1e-12)
-    np.testing.assert_allclose(
-        found["generator.weight"], w - 0.1 * slopes.T @ X / 13, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        found["generator.bias"], b - 0.1 * slopes.mean(0), atol=1e-12
-    )
+    assert_allclose(found["critic.weight"], new_v, atol=1e-12)
+    assert_allclose(found["critic.bias"], new_c, atol=1e-12)
+    assert_allclose(found["generator.weight"], w - 0.1 * slopes.T @ X / 13, atol=1e-12)
+    assert_allclose(found["generator.bias"], b - 0.1 * slopes.mean(0), atol=1e-12)
 
 
 def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backend):
@@ -237,10 +234,8 @@ def test_a_parameter_that_only_one_micro_batch_reaches_counts_all_samples(backen
     optimizer.update(loss, X[:8], Y[:8], False)
     optimizer.update(loss, X[8:], Y[8:], True)
     moved = {name: value - net.neutral_state()[name] for name, value in before.items()}
-    np.testing.assert_allclose(moved["always.weight"], [X.mean(0)] * 4, atol=1e-12)
-    np.testing.assert_allclose(
-        moved["sometimes.weight"], [X[8:].sum(0) / 13] * 4, atol=1e-12
-    )
+    assert_allclose(moved["always.weight"], [X.mean(0)] * 4, atol=1e-12)
+    assert_allclose(moved["sometimes.weight"], [X[8:].sum(0) / 13] * 4, atol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [0, -1, 1.5, None])
@@ -291,7 +286,7 @@ def test_sparse_gradients_are_accumulated():
             lambda network, index: network(index).sum(1).mean(), np.array(rows)
         )
     counts = np.array([1, 3, 0, 0, 1])
-    np.testing.assert_allclose(
+    assert_allclose(
         before - table.weight.detach().numpy(),
         np.stack([counts, counts], 1) / 5,
         atol=1e-14,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, backends, in_replicas
 from deliralike.optim.rules import rule
@@ -43,9 +44,7 @@ def assert_moved(net, wanted):
     """Gradient descent with a rate of 1 moves each parameter by its gradient."""
     start = build()[0].neutral_state()
     for name, value in net.neutral_state().items():
-        np.testing.assert_allclose(
-            start[name] - value, wanted[name], atol=1e-12, err_msg=name
-        )
+        assert_allclose(start[name] - value, wanted[name], atol=1e-12, err_msg=name)
 
 
 def clear(network):
@@ -191,7 +190,7 @@ def test_a_hook_after_accumulation_sees_the_gradient_of_each_micro_batch():
     )
     update_windows(optimizer)
     for cut, gradient in zip(CUTS, noted, strict=True):
-        np.testing.assert_allclose(gradient, gradients(cut)["fc.weight"], atol=1e-12)
+        assert_allclose(gradient, gradients(cut)["fc.weight"], atol=1e-12)
     assert_moved(net, gradients(slice(None)))
 
 
@@ -247,4 +246,4 @@ def test_gradients_that_share_an_array_are_summed_apart():
     for cut in CUTS:
         optimizer.update(lambda net, x: chainer.functions.sum(net(x)) / len(x), X[cut])
     for value in network.neutral_state().values():
-        np.testing.assert_allclose(value, -X.mean(0), atol=1e-12)
+        assert_allclose(value, -X.mean(0), atol=1e-12)

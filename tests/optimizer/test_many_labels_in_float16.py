@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from deliralike import DataParallel, Network, backends, build, in_replicas
+from deliralike import DataParallel, Network, build, in_replicas
 from deliralike.optim.loss import as_loss
 from deliralike.optim.rules import rule
-from tests.conftest import BACKENDS
 from tests.parallel.networks import devices
 
 RNG = np.random.default_rng(0)
@@ -57,11 +56,9 @@ def wanted(network, loss):
     ("loss", "replicas", "micro_batches"),
     [(mean, 1, 1), (mean, 2, 1), (mean, 1, 2), (counted, 2, 1)],
 )
-@pytest.mark.parametrize("name", BACKENDS)
 def test_a_batch_of_many_labels_has_its_mean_and_gradient(
-    name, loss, replicas, micro_batches
+    backend, loss, replicas, micro_batches
 ):
-    backend = backends.get(name)
     network = build(Scores.on(backend), dtype="float16")
     value, gradient = wanted(network, loss)
     before = network.neutral_state()["conv.weight"].astype(np.float64)
@@ -78,9 +75,7 @@ def test_a_batch_of_many_labels_has_its_mean_and_gradient(
     np.testing.assert_allclose(before - after, gradient, rtol=0.02, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_the_loss_of_many_labels_comes_with_what_it_was_divided_by(name):
-    backend = backends.get(name)
+def test_the_loss_of_many_labels_comes_with_what_it_was_divided_by(backend):
     network = build(Scores.on(backend), dtype="float16")
     loss = as_loss(mean).recorded().with_denominator()
     batch = backend.prepare((X, LABELS), network)

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import DataParallel, Network, backends, data, in_replicas, start
 from deliralike.errors import ArgumentError, CapabilityError, SettingError
@@ -83,13 +84,8 @@ def test_products_are_short_and_sums_exponentials_and_losses_are_not(
     optimizer = backend.optimizer(rule("sgd", lr=0.1), net)
     optimizer.compute_in(precision)
     _, types = optimizer.update(lambda net, x, y: net(x, y), IMAGES[:, :2], LABELS)
-    assert {
-        name: types[name]
-        for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
-    } == {
-        name: precision
-        for name in ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
-    }
+    short = ("conv", "same", "bn", "relu", "up", "linear", "matmul", "einsum")
+    assert {types[name] for name in short} == {precision}
     exact = (
         "sum",
         "mean",
@@ -111,7 +107,7 @@ def test_a_product_rounds_as_the_shorter_type_does(backend, precision):
     ones = backend.array(np.eye(2, dtype=np.float32))
     with backend.computing_in(precision):
         y = backend.nn.cast(backend.nn.matmul(x, ones), "float32")
-    np.testing.assert_array_equal(backend.numpy(y), [[1.0, 1.0 + 2 * UNIT[precision]]])
+    assert_array_equal(backend.numpy(y), [[1.0, 1.0 + 2 * UNIT[precision]]])
 
 
 def test_parameters_gradients_and_state_stay_in_float32(backend, precision):
@@ -221,7 +217,7 @@ def test_gradients_of_one_billionth_survive_in_float16_with_a_scale(backend):
     optimizer.loss_scale.value = 2.0**24
     loss = optimizer.update(times, X, 1e-9)
     found = backend.numpy(optimizer.latest_gradients["fc.weight"])
-    np.testing.assert_allclose(found, [1e-9 * X.sum(0)] * 2, rtol=2 * UNIT["float16"])
+    assert_allclose(found, [1e-9 * X.sum(0)] * 2, rtol=2 * UNIT["float16"])
     assert abs(float(backend.numpy(loss))) < 1e-8
 
 
@@ -238,14 +234,14 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(backend):
             (),
             scale,
         )
-        np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
+        assert_array_equal(net.neutral_state()["fc.weight"], before)
     optimizer.update(times, X, 10.0)
     assert (optimizer.steps, optimizer.updated, optimizer.loss_scale.value) == (
         1,
         ("fc.weight",),
         2.0**11,
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         net.neutral_state()["fc.weight"], before - 5.0 * X.sum(0), rtol=1e-5
     )
     assert called == [1]
@@ -262,7 +258,7 @@ def test_an_overflow_in_one_micro_batch_leaves_the_whole_update_out(backend):
         False,
         2.0**14,
     )
-    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
+    assert_array_equal(net.neutral_state()["fc.weight"], before)
 
 
 def test_an_overflow_in_one_replica_leaves_the_update_of_all_out(backend):
@@ -277,7 +273,7 @@ def test_an_overflow_in_one_replica_leaves_the_update_of_all_out(backend):
     )
     assert optimizer.steps == 0
     assert optimizer.loss_scale.value == 2.0**14
-    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], before)
+    assert_array_equal(net.neutral_state()["fc.weight"], before)
 
 
 def test_the_scale_stays_between_one_and_two_to_the_24th():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from deliralike import Network, backends, start
 from deliralike.backends.torch import update_rules
@@ -244,7 +245,7 @@ def whole_run(backend, case):
 
 def close(found, wanted, what=""):
     for name, value in wanted.items():
-        np.testing.assert_allclose(
+        assert_allclose(
             found[name], value, rtol=1e-12, atol=1e-12, err_msg=f"{name} {what}"
         )
 
@@ -257,8 +258,8 @@ def test_updates_with_a_schedule_are_those_of_pytorchs_own_optimizers(backend, c
     slots = wanted(case)[-1].keys() & state.keys()
     close(state, {name: wanted(case)[-1][name] for name in slots})
     assert len(slots) >= len(SHAPES)
-    np.testing.assert_array_equal(trace[-1]["unused"], np.full((2, 2), 3.0))
-    np.testing.assert_array_equal(trace[-1]["frozen"], np.full((3, 2), 2.0))
+    assert_array_equal(trace[-1]["unused"], np.full((2, 2), 3.0))
+    assert_array_equal(trace[-1]["frozen"], np.full((3, 2), 2.0))
 
 
 # Each goes on from another; what they have then is the same on all, so every pair would do.
@@ -300,7 +301,7 @@ def test_nothing_moves_and_nothing_is_nan_where_gradients_and_parameters_are_zer
     zeros = {name: np.zeros_like(value) for name, value in STARTS.items()}
     optimizer.network.load_neutral_state(zeros, strict=False)
     optimizer.update(given, zeros)
-    np.testing.assert_array_equal(optimizer.network.neutral_state()["tall"], 0.0)
+    assert_array_equal(optimizer.network.neutral_state()["tall"], 0.0)
 
 
 def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
@@ -310,7 +311,7 @@ def test_lamb_starts_from_zero_with_a_ratio_of_one(backend):
     gradient = GRADIENTS[0]["vector"]
     expected = -0.1 * gradient / (np.abs(gradient) + 1e-6)  # by its root mean square
     found = optimizer.network.neutral_state()["vector"]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
     assert np.abs(expected).max() > 0.09
 
 
@@ -347,7 +348,7 @@ def test_a_network_in_single_precision_keeps_its_type(backend, name):
         if not key.endswith(("steps", "/step"))
     }
     assert types == {"float32"}
-    np.testing.assert_allclose(state["vector"], p, rtol=1e-4, atol=1e-6)
+    assert_allclose(state["vector"], p, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -358,7 +359,7 @@ def test_a_rule_changes_nothing_in_place_and_keeps_its_slots(name):
     }
     before = copy.deepcopy((p, g, state))
     _, new = each.update(p, g, state, each.scalars(1), np)
-    np.testing.assert_equal((p, g, state), before)
+    assert_equal((p, g, state), before)
     assert {slot: value.shape for slot, value in new.items()} == each.state_shapes(
         p.shape
     )
@@ -427,9 +428,9 @@ def test_a_rule_needs_no_more_of_arrays_than_its_module_says(name):
     found, found_state = made_rule.update(
         Plain(p), Plain(g), plain_state, scalars, FUNCTIONS
     )
-    np.testing.assert_array_equal(found.value, wanted)
+    assert_array_equal(found.value, wanted)
     for slot, value in wanted_state.items():
-        np.testing.assert_array_equal(found_state[slot].value, value)
+        assert_array_equal(found_state[slot].value, value)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
@@ -624,9 +625,9 @@ def test_a_large_parameter_follows_the_rule_over_the_whole_array_on_chainer(made
         optimizer.update(given, {"w": g})
         p, state = made_rule.update(p, g, state, made_rule.scalars(step), np)
     found = optimizer.neutral_state()
-    np.testing.assert_array_equal(network.neutral_state()["w"], p)
+    assert_array_equal(network.neutral_state()["w"], p)
     for name, array in state.items():
-        np.testing.assert_array_equal(found[f"w/{name}"], array)
+        assert_array_equal(found[f"w/{name}"], array)
 
 
 def flax_network():
@@ -667,11 +668,9 @@ def test_layers_of_flax_are_updated_and_saved_in_pytorchs_layout(case):
             )
     found, state = network.neutral_state(), optimizer.neutral_state()
     for name, value in plain.items():
-        np.testing.assert_allclose(found[f"{name}.weight"], value, rtol=1e-5, atol=1e-6)
+        assert_allclose(found[f"{name}.weight"], value, rtol=1e-5, atol=1e-6)
         for slot, array in states[name].items():
-            np.testing.assert_allclose(
-                state[f"{name}.weight/{slot}"], array, rtol=1e-5, atol=1e-6
-            )
+            assert_allclose(state[f"{name}.weight/{slot}"], array, rtol=1e-5, atol=1e-6)
 
 
 def test_muon_leaves_a_group_to_adamw(backend):
@@ -684,7 +683,5 @@ def test_muon_leaves_a_group_to_adamw(backend):
     adamw = rule("adamw", lr=0.001, weight_decay=0.1)
     zeros = {slot: np.zeros_like(p) for slot in adamw.slots}
     wanted, _ = adamw.update(p, g, zeros, adamw.scalars(1), np)
-    np.testing.assert_allclose(
-        optimizer.network.neutral_state()["wide"], wanted, rtol=1e-12
-    )
+    assert_allclose(optimizer.network.neutral_state()["wide"], wanted, rtol=1e-12)
     assert "tall/momentum_buffer" in optimizer.neutral_state()

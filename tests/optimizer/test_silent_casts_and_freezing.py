@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, rules, wrap
 from deliralike.errors import DtypeError
@@ -37,11 +38,9 @@ def test_a_parameter_frozen_within_a_window_is_left_alone(backend):
     optimizer.update(mean, X[3:])
     after = network.neutral_state()
     assert sorted(optimizer.updated) == ["b.bias", "b.weight"]
-    np.testing.assert_array_equal(after["a.weight"], before["a.weight"])
+    assert_array_equal(after["a.weight"], before["a.weight"])
     hidden = X.mean(0) @ before["a.weight"].T + before["a.bias"]
-    np.testing.assert_allclose(
-        after["b.weight"][0], before["b.weight"][0] - 0.5 * hidden
-    )
+    assert_allclose(after["b.weight"][0], before["b.weight"][0] - 0.5 * hidden)
 
 
 class Complex(torch.nn.Module):
@@ -63,7 +62,7 @@ def test_complex_gradients_are_clipped_by_their_norm_as_in_pytorch():
     by_hand(torch.tensor(X)).mean().backward()
     torch.nn.utils.clip_grad_norm_(by_hand.parameters(), 0.25)
     wanted = (by_hand.w - by_hand.w.grad).detach().numpy()
-    np.testing.assert_allclose(network.neutral_state()["w"], wanted, rtol=1e-5)
+    assert_allclose(network.neutral_state()["w"], wanted, rtol=1e-5)
 
 
 def test_complex_gradients_have_no_elements_to_bound():
@@ -80,7 +79,7 @@ def test_complex_parameters_are_averaged_and_not_copied():
     start = network.neutral_state()["w"]
     network.load_neutral_state({"w": start * 5})
     average.update()
-    np.testing.assert_allclose(average.neutral_state()["w"], start * 2)
+    assert_allclose(average.neutral_state()["w"], start * 2)
 
 
 class InSingle(torch.optim.Optimizer):
@@ -109,9 +108,7 @@ def test_a_state_in_float32_over_shorter_parameters_keeps_all_digits():
     resumed = network.backend.wrap_optimizer(InSingle(other.parameters()), wrap(other))
     resumed.load_neutral_state(state)
     assert resumed.native.state[other.weight]["m"].dtype == torch.float32
-    np.testing.assert_array_equal(
-        resumed.neutral_state()["weight/m"], state["weight/m"]
-    )
+    assert_array_equal(resumed.neutral_state()["weight/m"], state["weight/m"])
 
 
 def test_the_vectors_of_a_spectral_norm_are_not_averaged():

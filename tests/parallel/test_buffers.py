@@ -5,6 +5,7 @@ import importlib
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, Network, in_replicas
 from tests.arrays import same_named
@@ -91,7 +92,7 @@ def test_running_statistics_follow_the_policy_in_every_replica(backend, policy):
     local = np.concatenate(
         [(share - share.mean(0)) / np.sqrt(share.var(0) + 1e-5) for share in shares]
     )
-    np.testing.assert_allclose(outputs, local, rtol=1e-12, atol=1e-12)
+    assert_allclose(outputs, local, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("policy", ["root", "mean"])
@@ -123,16 +124,14 @@ def test_whole_numbers_are_the_roots_and_floats_follow_the_policy(
     for replica in network.replicas:
         state = replica.neutral_state()
         assert (state["seen"], state["seen"].dtype) == (3, np.int64)
-        np.testing.assert_allclose(state["level"], level, rtol=1e-14)
+        assert_allclose(state["level"], level, rtol=1e-14)
 
 
 def test_replicas_that_took_no_part_do_not_count(backend):
     network = replicated(backend, 4, network=Counting, settings={"buffers": "mean"})
     run(network, np.array([[1.0, 2.0], [3.0, 6.0]]))
     for replica in network.replicas:
-        np.testing.assert_allclose(
-            replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14
-        )
+        assert_allclose(replica.neutral_state()["level"], [2.0, 4.0], rtol=1e-14)
 
 
 # Synchronised
@@ -196,16 +195,16 @@ def test_synchronised_statistics_are_those_of_the_whole_batch(
     for mine, other in zip(
         of_replicas.inputs, of_one.inputs, strict=True
     ):  # that of the cotangent is the output
-        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-12)
+        assert_allclose(mine, other, rtol=1e-12, atol=1e-12)
     rows = np.moveaxis(x, 1, -1).reshape(-1, 3)
     mean, var = statistics(rows)
     after = network.neutral_state()
-    np.testing.assert_allclose(
+    assert_allclose(
         after["bn.running_mean"],
         0.9 * state["bn.running_mean"] + 0.1 * mean,
         rtol=1e-12,
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         after["bn.running_var"], 0.9 * state["bn.running_var"] + 0.1 * var, rtol=1e-12
     )
     assert after["bn.num_batches_tracked"] == 5
@@ -243,5 +242,5 @@ def test_running_statistics_of_instances_are_those_of_the_whole_batch(backend):
         mean = 0.9 * mean + 0.1 * x.mean(2).mean(0)
         var = 0.9 * var + 0.1 * x.var(2, ddof=1).mean(0)
     state = network.neutral_state()
-    np.testing.assert_allclose(state["norm.running_mean"], mean, rtol=1e-12)
-    np.testing.assert_allclose(state["norm.running_var"], var, rtol=1e-12)
+    assert_allclose(state["norm.running_mean"], mean, rtol=1e-12)
+    assert_allclose(state["norm.running_var"], var, rtol=1e-12)

@@ -5,6 +5,7 @@ import io
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends
 from deliralike.errors import StateError, StructureError
@@ -59,7 +60,7 @@ def test_weights_written_to_or_replaced_reach_the_replicas(write):
     link, x = perceptron()
     network = over(link)
     write(link, perceptron(8)[0])
-    np.testing.assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
+    assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("then", [DataParallelChainerNetwork.cleargrads, optimizer_of])
@@ -89,7 +90,7 @@ def test_what_is_no_gradient_of_a_batch_is_none_that_is_left_out(begin):
     network = over(link)
     begin(network, x)
     link[3].W.array[...] *= 2
-    np.testing.assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
+    assert_allclose(network(x).array, link(x).array, rtol=1e-5, atol=1e-6)
 
 
 def test_layers_that_are_added_are_trained_as_on_one_device():
@@ -113,7 +114,7 @@ def test_frozen_parameters_stay_where_they_are_after_a_layer_is_added():
     before = link[0].W.array.copy()
     optimizer = DataParallelChainerOptimizer(chainer.optimizers.SGD(0.5)).setup(network)
     optimizer.update(lambda: F.sum(network(x)))
-    np.testing.assert_array_equal(link[0].W.array, before)
+    assert_array_equal(link[0].W.array, before)
 
 
 def test_another_type_of_numbers_reaches_the_replicas():
@@ -121,7 +122,7 @@ def test_another_type_of_numbers_reaches_the_replicas():
     network = over(link, 3)
     CHAINER.set_dtype(network, "float64")
     found = network(x.astype(np.float64)).array
-    np.testing.assert_allclose(found, link(x.astype(np.float64)).array, rtol=1e-13)
+    assert_allclose(found, link(x.astype(np.float64)).array, rtol=1e-13)
     assert {str(p.dtype) for replica in network.replicas for p in replica.params()} == {
         "float64"
     }
@@ -146,7 +147,7 @@ def test_a_copy_that_shares_arrays_shares_those_of_the_replicas(tied):
         network
     )
     optimizer.update(lambda: F.sum(network(x) ** 2))
-    np.testing.assert_allclose(shared(x).array, network.module(x).array, rtol=1e-5)
+    assert_allclose(shared(x).array, network.module(x).array, rtol=1e-5)
     assert (
         len(list(shared.params())) == len(list(network.params())) == (2 if tied else 4)
     )

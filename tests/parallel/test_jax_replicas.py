@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, Network, backends, in_replicas
 from deliralike.backends.jax import arrays
@@ -196,9 +197,7 @@ def test_each_replica_keeps_the_gradient_of_its_own_share():
         wanted = JAX.gradients(mean_square, built(JAX, Dense), share).parameters[
             "fc.weight"
         ]
-        np.testing.assert_allclose(
-            gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12
-        )
+        assert_allclose(gradients["fc.weight"], wanted * len(share) / 7, rtol=1e-12)
         assert {device.id for device in gradients["fc.weight"].devices()} == {index}
         assert gradients["unused.weight"] is None
 
@@ -237,7 +236,7 @@ def test_a_parameter_that_another_replica_alone_uses_is_updated():
         "other.bias": of_other.sum(0),
     }
     for name, gradient in wanted.items():
-        np.testing.assert_allclose(
+        assert_allclose(
             after[name], before[name] - lr * gradient, rtol=1e-12, atol=1e-15
         )
     assert {*optimizer.updated} == {*wanted}
@@ -283,7 +282,7 @@ def test_the_users_own_gradient_works_where_replicas_share_a_device():
     for mine, other in zip(
         jax.tree.leaves(found["root"]), jax.tree.leaves(wanted), strict=True
     ):
-        np.testing.assert_allclose(mine, other, rtol=1e-12, atol=1e-15)
+        assert_allclose(mine, other, rtol=1e-12, atol=1e-15)
     same_named(network.neutral_state(), plain.neutral_state())
 
 
@@ -374,7 +373,7 @@ def test_flax_batch_norm_sees_the_whole_batch_when_synchronised(loss):
     same_named(networks[0].neutral_state(), networks[1].neutral_state())
     assert np.abs(networks[0].neutral_state()["norm.running_mean"]).max() > 1e-3
     x = jnp.asarray(rows(7))
-    np.testing.assert_allclose(networks[0](x), networks[1](x), rtol=1e-12)
+    assert_allclose(networks[0](x), networks[1](x), rtol=1e-12)
     same_named(networks[0].neutral_state(), networks[1].neutral_state())
     same_named(networks[0].replicas[2].neutral_state(), networks[1].neutral_state())
 

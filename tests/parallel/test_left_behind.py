@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from deliralike import DataParallel, wrap
 from deliralike.errors import StateError
@@ -94,7 +95,7 @@ def test_replicas_have_the_roots_weights_at_the_next_call(backend, change):
     network(x)
     change(backend, network, native, x)
     found, wanted = (backend.numpy(each(x)) for each in (network, native))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_written_before_a_step_are_those_of_one_device(backend):
@@ -123,7 +124,7 @@ def test_a_plain_optimizer_steps_as_on_one_device_or_says_what_it_leaves_out(bac
         return
     step_of_the_frameworks_own(backend, alone, alone, x)
     found, wanted = (backend.numpy(each(x)) for each in (network, alone))
-    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_that_are_written_as_they_were_or_are_no_numbers_are_no_error(backend):
@@ -179,7 +180,7 @@ def test_several_threads_may_call_one_network(backend):
     )
     assert len(outputs) == 60
     for number, found in outputs:
-        np.testing.assert_allclose(found, wanted[number], rtol=1e-12)
+        assert_allclose(found, wanted[number], rtol=1e-12)
 
 
 def test_running_statistics_take_part_in_each_call_of_each_thread(backend):
@@ -191,6 +192,6 @@ def test_running_statistics_take_part_in_each_call_of_each_thread(backend):
     once(x[:3])
     in_threads(lambda number: network(x), 5, 3)
     mean = once.neutral_state()["bn.running_mean"] / 0.1
-    np.testing.assert_allclose(
+    assert_allclose(
         network.neutral_state()["bn.running_mean"], mean * (1 - 0.9**15), rtol=1e-10
     )

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import in_replicas
 from deliralike.errors import ArgumentError, SettingError, ShapeError
@@ -204,9 +205,7 @@ def test_called_as_a_function_it_has_the_graph_of_all_replicas(backend, reductio
     wanted = backend.gradients(part_of(whole), built(backend, Small, 0.0), x, labels)
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters)
-    np.testing.assert_allclose(
-        found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13
-    )
+    assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
 
 
 def part_of(loss):
@@ -220,10 +219,8 @@ def test_what_else_the_replicas_returned_is_gathered(backend):
     loss = in_replicas(with_extras)
     x, labels = batch_of(7)
     value, seen, first, name = optimizer_of(network).update(loss, x, labels)
-    np.testing.assert_array_equal(backend.numpy(seen), labels)
-    np.testing.assert_allclose(
-        backend.numpy(first), [x[0, 0], x[3, 0], x[5, 0]], rtol=1e-14
-    )
+    assert_array_equal(backend.numpy(seen), labels)
+    assert_allclose(backend.numpy(first), [x[0, 0], x[3, 0], x[5, 0]], rtol=1e-14)
     assert name == "cross-entropy"
     assert tuple(value.shape) == ()
 

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import DataParallel, Network, backends, in_replicas, random, weights
 from deliralike.errors import ArgumentError, BatchError, DeviceError, SettingError
@@ -68,7 +69,7 @@ def test_masks_of_calls_in_training_are_those_of_one_network(backend, norm):
             with random.portable(3, step), each.training_mode(True):
                 calls = [backend.numpy(backend.detached(each(x))) for _ in range(2)]
             outputs.append(calls)
-        np.testing.assert_allclose(*outputs, rtol=1e-12, atol=1e-12)
+        assert_allclose(*outputs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", sorted({"torch", "chainer"} & {*BACKENDS}))
@@ -95,9 +96,7 @@ def test_gradients_of_the_backend_are_those_of_one_network(backend):
     )
     assert found.loss == pytest.approx(wanted.loss, rel=1e-13)
     same_named(found.parameters, wanted.parameters, where="gradients")
-    np.testing.assert_allclose(
-        found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13
-    )
+    assert_allclose(found.inputs[0], wanted.inputs[0], rtol=1e-12, atol=1e-13)
     assert found.inputs[1] is None
     same_named(networks[0].neutral_state(), networks[1].neutral_state(), where="state")
 
@@ -404,7 +403,7 @@ def test_positional_and_keyword_arguments_flags_and_strings_reach_the_replicas(
     rng = np.random.default_rng(0)
     x, other = rng.normal(size=(2, samples, 3))
     found, wanted = both(backend, Flexible, x, other=other, twice=True, name="special")
-    np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-13, atol=1e-14)
+    assert_allclose(found["y"], wanted["y"], rtol=1e-13, atol=1e-14)
     assert found["name"] == "special"
 
 
@@ -414,7 +413,7 @@ def test_scalars_are_gathered_as_declared(backend, scalars):
     found, whole = both(backend, Scalar, x, settings={"scalars": scalars})
     each = np.array([x[:3].mean(), x[3:5].mean(), x[5:].mean()])
     wanted = {"stack": each, "mean": whole, "sum": each.sum()}[scalars]
-    np.testing.assert_allclose(found, wanted, rtol=1e-13, strict=True)
+    assert_allclose(found, wanted, rtol=1e-13, strict=True)
 
 
 def test_samples_may_be_counted_along_another_axis(backend):
@@ -435,7 +434,7 @@ def test_a_spec_says_what_is_split(backend):
     )
     x, table = np.arange(10.0).reshape(5, 2), np.arange(5.0)
     found = backend.to_numpy(network(*backend.prepare((x, table), network)))
-    np.testing.assert_array_equal(found, x + table.sum())
+    assert_array_equal(found, x + table.sum())
 
 
 class Table(Network):
@@ -489,13 +488,13 @@ def test_evaluation_leaves_no_trace(backend):
             backend.to_numpy(network(*backend.prepare(batch_of(7)[:1], network)))
             for _ in range(2)
         ]
-    np.testing.assert_array_equal(*outputs)
+    assert_array_equal(*outputs)
     assert network.training
     for replica in network.replicas:
         same_named(replica.neutral_state(), before, tolerance=0)
     single = built(backend).eval()
     wanted = backend.to_numpy(single(*backend.prepare(batch_of(7)[:1], single)))
-    np.testing.assert_allclose(outputs[0], wanted, rtol=1e-12, atol=1e-13)
+    assert_allclose(outputs[0], wanted, rtol=1e-12, atol=1e-13)
 
 
 def test_dropout_by_the_framework_differs_between_replicas_and_calls(backend):
@@ -589,7 +588,7 @@ def test_settings_that_are_changed_in_place_reach_the_replicas(backend):
     for factor, scale in ((1.0, 1.0), (3.0, 1.0), (3.0, 5.0)):
         network.root.factors[0], network.root.names["scale"] = factor, scale
         found = backend.to_numpy(network(x))
-        np.testing.assert_allclose(found, values * factor * scale, rtol=1e-14)
+        assert_allclose(found, values * factor * scale, rtol=1e-14)
 
 
 def test_what_is_no_list_of_devices_is_an_error(backend):

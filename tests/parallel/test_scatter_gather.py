@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends, nest
 from deliralike.backends.chainer.arrays import (
@@ -225,7 +226,7 @@ def test_shares_are_those_of_numpy(backend, size, devices):
     wanted = [share for share in np.array_split(array, devices, axis=1) if share.size]
     assert found.sizes == tuple(share.shape[1] for share in wanted)
     for share, expected in zip(found.nests, wanted, strict=True):
-        np.testing.assert_array_equal(on_host(backend, share["x"]), expected)
+        assert_array_equal(on_host(backend, share["x"]), expected)
 
 
 def test_an_empty_batch_is_one_empty_share(backend):
@@ -357,12 +358,10 @@ def test_nests_that_change_from_call_to_call_are_split_and_joined_as_if_each_wer
                 [*pieces, joined], [leaf[:cut], leaf[cut:], leaf], strict=True
             ):
                 assert type(piece) is type(leaf) and piece.dtype == leaf.dtype
-                np.testing.assert_array_equal(
+                assert_array_equal(
                     np.ma.getmaskarray(piece), np.ma.getmaskarray(wanted)
                 )
-                np.testing.assert_array_equal(
-                    np.ma.getdata(piece), np.ma.getdata(wanted)
-                )
+                assert_array_equal(np.ma.getdata(piece), np.ma.getdata(wanted))
 
 
 def test_without_a_backend_only_numpy_arrays_are_split():
@@ -423,7 +422,7 @@ def test_a_spec_says_what_is_split_copied_and_kept(backend):
     assert [share["names"] for share in shares] == [["a", "b"], ["c"]]
     assert all(type(share) is OrderedDict for share in shares)
     for share in shares:
-        np.testing.assert_array_equal(on_host(backend, share["weight"]), [0, 1])
+        assert_array_equal(on_host(backend, share["weight"]), [0, 1])
         assert share["weight"] is not batch["weight"]
         assert share["host"] is batch["host"]
         assert (
@@ -438,7 +437,7 @@ def test_what_was_copied_is_gathered_on_a_device_that_is_named(backend):
     shares = [backend.array(np.arange(2.0)) for _ in range(2)]
     (device,) = many(backend, 1)
     weight = gather(shares, device=device, spec="copy", backend=backend)
-    np.testing.assert_array_equal(on_host(backend, weight), [0, 1])
+    assert_array_equal(on_host(backend, weight), [0, 1])
 
 
 @pytest.mark.parametrize("name", ["torch", "chainer"])
@@ -573,9 +572,9 @@ def scalars_of(backend, *values):
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_scalars_become_a_vector_for_any_dim(backend, dim):
     vector = gather(scalars_of(backend, 1, 2, 4), dim, backend=backend)["loss"]
-    np.testing.assert_array_equal(on_host(backend, vector), [1, 2, 4])
+    assert_array_equal(on_host(backend, vector), [1, 2, 4])
     one = gather(scalars_of(backend, 3), dim, backend=backend)["loss"]
-    np.testing.assert_array_equal(on_host(backend, one), [3])
+    assert_array_equal(on_host(backend, one), [3])
 
 
 @pytest.mark.parametrize(
@@ -601,7 +600,14 @@ def test_scalars_are_reduced_by_a_declared_rule(backend, scalars, sizes, wanted)
         (),
         np.float32,
     )
-    np.testing.assert_allclose(on_host(backend, reduced), wanted, rtol=1e-6)
+    assert_allclose(on_host(backend, reduced), wanted, rtol=1e-6)
+
+
+def test_flags_that_are_added_are_counted(backend):
+    flags = [True, True, False, True]
+    outputs = [backend.array(np.asarray(flag)) for flag in flags]
+    count = gather(outputs, scalars="sum", backend=backend)
+    assert int(on_host(backend, count)) == sum(flags)
 
 
 class Odd:
@@ -807,10 +813,8 @@ def test_gradients_go_through_scatter_and_gather(backend, dim, count):
         slope = weight + 2 * scale * square.sum() + factors * i
         of_x.append(2 * share * scale * i * slope)
         of_scale += (square * slope).sum()
-    np.testing.assert_allclose(
-        found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12
-    )
-    np.testing.assert_allclose(found.inputs[1], of_scale, rtol=1e-12)
+    assert_allclose(found.inputs[0], np.concatenate(of_x, axis=dim), rtol=1e-12)
+    assert_allclose(found.inputs[1], of_scale, rtol=1e-12)
 
 
 def test_chainer_keeps_arrays_arrays_and_variables_variables():
@@ -835,7 +839,7 @@ def test_a_share_on_torch_may_be_changed_in_place(needs_gradient):
     share = scatter([x], ["cpu", "cpu"], backend=backends.get("torch"))[1][0]
     share.add_(weight)
     share.sum().backward()
-    np.testing.assert_array_equal(weight.grad.numpy(), [2, 2, 2])
+    assert_array_equal(weight.grad.numpy(), [2, 2, 2])
 
 
 def test_all_else_goes_to_every_device_as_it_is(backend):

@@ -222,27 +222,19 @@ def test_what_a_hook_after_the_update_changes_reaches_the_replicas(backend):
 
 
 def test_a_gradient_penalty_is_that_of_one_network(backend):
+    """In the replicas without batch normalisation: with it, the gradient inside of a replica would
+    be that of all replicas' outputs."""
     assert "double_backward" in backend.capabilities
-    network, single = pair(backend, Smooth, count=2)
-    for each in (network, single):
-        optimizer = optimizer_of(each)
-        for step in range(3):
-            optimizer.update(gradient_penalty, rows(7, seed=step))
-    same_named(network.neutral_state(), single.neutral_state())
-
-
-def test_a_gradient_penalty_in_the_replicas_is_that_of_one_network(backend):
-    """Without batch normalisation: with it, the gradient inside of a replica would be that of all
-    replicas' outputs."""
-    network, single = pair(backend, Plain, count=2)
-    for each, loss in (
-        (network, in_replicas(gradient_penalty)),
-        (single, gradient_penalty),
+    for kind, loss in (
+        (Smooth, gradient_penalty),
+        (Plain, in_replicas(gradient_penalty)),
     ):
-        optimizer = optimizer_of(each)
-        for step in range(3):
-            optimizer.update(loss, rows(7, seed=step))
-    same_named(network.neutral_state(), single.neutral_state())
+        network, single = pair(backend, kind, count=2)
+        for each, each_loss in ((network, loss), (single, gradient_penalty)):
+            optimizer = optimizer_of(each)
+            for step in range(3):
+                optimizer.update(each_loss, rows(7, seed=step))
+        same_named(network.neutral_state(), single.neutral_state())
 
 
 class Plain(Network):

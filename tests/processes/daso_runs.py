@@ -365,14 +365,3 @@ def turned(processes):
     averages.end_epoch(1.0)
     state = network.neutral_state().items()
     return {name: value.view(float).tolist() for name, value in state}
-
-
-def updates(processes, made):
-    """An epoch of as many updates of an optimizer of ours as are told."""
-    nodes = Nodes(processes, MEMBERS)
-    network = DistributedDataParallel(Small.on("torch", dtype="float64")(), nodes.node)
-    optimizer = network.backend.optimizer(rule("sgd", lr=RATE), network)
-    averages = AveragedUpdates(optimizer, nodes, Plan(EPOCHS), BATCHES)
-    for batch in range(made[processes.rank]):
-        optimizer.update(squares, *share(processes.rank, 0, batch))
-    averages.end_epoch(1.0)

@@ -206,7 +206,6 @@ def flaws(processes):
             listed(two_steps(processes, blocking, **action)[2].state_dict())
             for blocking in (True, False)
         ]
-    found["starts"] = starts(processes)
     found["several optimizers"] = several_optimizers(processes)
     found["two paths"] = [two_paths(processes, blocking) for blocking in (True, False)]
     found["messages"] = messages(processes)
@@ -215,26 +214,6 @@ def flaws(processes):
         two_backward(processes, blocking) for blocking in (True, False)
     ]
     return found
-
-
-class Bare(torch.nn.Module):
-    """A parameter and a buffer without ``reset_parameters``."""
-
-    def __init__(self, value):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.full((3,), float(value)))
-        self.register_buffer("seen", torch.tensor(float(value)))
-
-
-def starts(processes):
-    """The weights and the next random number in each process."""
-    torch.manual_seed(processes.rank)
-    network = Bare(processes.rank + 7)
-    optimizer = ht.optim.DataParallelOptimizer(
-        torch.optim.SGD(network.parameters(), lr=0.1)
-    )
-    network = ht.nn.DataParallel(network, processes, optimizer)
-    return [listed(network.state_dict()), float(torch.rand(()))]
 
 
 def several_optimizers(processes):

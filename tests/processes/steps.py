@@ -243,6 +243,7 @@ def started(processes):
     """The weights with which processes start whose own start values differ, and the next number of
     PyTorch's."""
     network = Convolutional.on("torch", seed=processes.rank, dtype="float64")()
+    network.bn.running_mean.fill_(processes.rank)
     torch.manual_seed(processes.rank)
     network = backends.DistributedDataParallel(network, processes)
     return [

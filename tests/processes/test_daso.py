@@ -126,14 +126,9 @@ def test_losses_may_be_scaled_by_numbers_that_differ():
         np.testing.assert_allclose(each["scaled"], wanted, rtol=0, atol=1e-12)
 
 
-def test_a_number_of_batches_other_than_was_told_is_refused():
+def test_fewer_batches_than_were_told_are_refused():
     fewer = ["tests.processes.daso_runs:epochs", [5] * 4, [4] * 4]
-    more = ["tests.processes.daso_runs:updates", [BATCHES + 2] * 4]
-    for few, many in call("mpi", 4, "tests.processes.refusals:said", fewer, more):
+    for (said,) in call("mpi", 4, "tests.processes.refusals:said", fewer):
         assert (
-            "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in few
-        )
-        assert (
-            f"epoch 0, batch {BATCHES + 1}: the epoch has {BATCHES} batches: end it before"
-            in many
+            "epoch 0, batch 4: the epoch ends after 4 batches, and 5 were told" in said
         )

@@ -83,18 +83,6 @@ def test_what_is_done_between_two_steps_counts_when_it_is_done(name):
             assert largest_difference(state, wanted) < 1e-12
 
 
-def test_all_start_with_the_weights_of_the_root_and_no_random_state_changes():
-    """Parameters and buffers of any module; weights that were there stay."""
-    assert [each["starts"][0] for each in flaws()] == [
-        {"weight": [7.0] * 3, "seen": 7.0}
-    ] * 2
-    numbers = [
-        float(torch.rand((), generator=torch.Generator().manual_seed(rank)))
-        for rank in range(2)
-    ]
-    assert [each["starts"][1] for each in flaws()] == numbers
-
-
 def test_several_optimizers_step_by_the_same_means():
     wanted = heat_steps.several_optimizers(None)
     for each in flaws():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.parallel import native_norms
 from tests.parallel.networks import Convolutional
@@ -42,7 +43,7 @@ def test_a_parameter_that_one_process_uses_counts_as_zero_in_the_others(backend)
         ("second", 1.0),
     ):  # half of the samples each: two of four, whose sum is halved
         wanted = before[f"{name}.weight"] * 0.5 - sign * 0.5 * 2.0
-        np.testing.assert_allclose(came[0][name], wanted, rtol=1e-13)
+        assert_allclose(came[0][name], wanted, rtol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_frameworks_own_batch_norm_is_synchronised_over_processes_or_refused()
             for kind in native_norms.KINDS:
                 for name, value in wanted.items():
                     where = f"{backend}, {kind}: {name}"
-                    np.testing.assert_allclose(
+                    assert_allclose(
                         found[backend][kind][name], value, rtol=1e-10, err_msg=where
                     )
         for kind in (
@@ -138,7 +139,7 @@ def test_buffers_by_policy_are_numpys_and_take_few_messages(
                 weight * share[name]
                 for weight, share in zip(weights, of_shares, strict=True)
             )
-            np.testing.assert_allclose(
+            assert_allclose(
                 value, wanted, rtol=0, atol=1e-14 if dtype == "float64" else 1e-6
             )
         described = ["gradients, their types and shapes"] if in_backward is None else []
@@ -227,13 +228,13 @@ def test_steps_whose_shares_are_known_send_nothing_but_gradients():
     for rank, found in enumerate(
         call("torch", 2, "tests.processes.steps:quiet", sizes)
     ):
-        np.testing.assert_allclose(found["losses"], losses, rtol=1e-14)
+        assert_allclose(found["losses"], losses, rtol=1e-14)
         assert found["names"] == [
             "fc.bias",
             "fc.weight",
         ]  # the network gets no parameter of ours
         assert found["sent"] == {}
-        np.testing.assert_array_equal(found["rows"], x[:, 0])
+        assert_array_equal(found["rows"], x[:, 0])
         assert (found["agreed"], found["agreed again"], found["nan"]) == (
             "to end",
             "",

@@ -5,6 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 
 from deliralike import DataParallel, Network, data
 from deliralike.errors import ArgumentError, SettingError, StateError
@@ -50,9 +51,7 @@ def assert_average(average, states, of):
     for name, value in found.items():
         if value.dtype.kind == "f":
             wanted = of([state[name] for state in states])
-            np.testing.assert_allclose(
-                value, wanted, rtol=1e-12, atol=1e-14, err_msg=name
-            )
+            assert_allclose(value, wanted, rtol=1e-12, atol=1e-14, err_msg=name)
             continue
         assert value == len(states) - 1
 
@@ -93,15 +92,13 @@ def test_inside_applied_the_network_and_its_replicas_compute_with_the_average(
     for name, each in (("plain", plain), ("averaged", net)):
         with average.swap_in(), each.training_mode(False):
             outputs[name] = backend.numpy(each(backend.array(X)))
-    np.testing.assert_allclose(outputs["averaged"], outputs["plain"], rtol=1e-12)
+    assert_allclose(outputs["averaged"], outputs["plain"], rtol=1e-12)
     with net.training_mode(False):
         own = backend.numpy(net(backend.array(X)))
     assert abs(own - outputs["averaged"]).max() > 1e-3
     plain.load_neutral_state(states[-1])
     with plain.training_mode(False):
-        np.testing.assert_allclose(
-            own, backend.numpy(plain(backend.array(X))), rtol=1e-12
-        )
+        assert_allclose(own, backend.numpy(plain(backend.array(X))), rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -114,7 +111,7 @@ def test_after_applied_the_network_has_its_own_weights_bit_for_bit_also_when_it_
             net.neutral_state()["fc.weight"], states[-1]["fc.weight"]
         )
         raise ZeroDivisionError
-    np.testing.assert_equal(average.network.neutral_state(), states[-1])
+    assert_equal(average.network.neutral_state(), states[-1])
 
 
 def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
@@ -125,12 +122,10 @@ def test_what_a_batch_changes_inside_applied_is_forgotten(backend):
     with average.swap_in() as net:
         net(backend.array(100.0 * X))
     for name in before:
-        np.testing.assert_array_equal(
+        assert_array_equal(
             average.network.neutral_state()[name], states[-1][name], err_msg=name
         )
-        np.testing.assert_array_equal(
-            average.neutral_state()[name], before[name], err_msg=name
-        )
+        assert_array_equal(average.neutral_state()[name], before[name], err_msg=name)
 
 
 def test_applied_may_be_entered_twice(backend):
@@ -139,10 +134,8 @@ def test_applied_may_be_entered_twice(backend):
     with average.swap_in() as net:
         with average.swap_in():
             pass
-        np.testing.assert_array_equal(net.neutral_state()["fc.weight"], wanted)
-    np.testing.assert_array_equal(
-        net.neutral_state()["fc.weight"], states[-1]["fc.weight"]
-    )
+        assert_array_equal(net.neutral_state()["fc.weight"], wanted)
+    assert_array_equal(net.neutral_state()["fc.weight"], states[-1]["fc.weight"])
 
 
 def test_training_on_averaged_weights_is_an_error(backend):
@@ -169,7 +162,7 @@ def test_averages_go_on_bit_for_bit_from_their_states(backend):
         optimizer.update(cross_entropy, X, Y)
     for case, resumed in zip(CASES, optimizer.post_update_hooks, strict=True):
         for name, value in whole[case].neutral_state().items():
-            np.testing.assert_array_equal(
+            assert_array_equal(
                 resumed.neutral_state()[name], value, err_msg=f"{case}: {name}"
             )
 
@@ -181,10 +174,8 @@ def test_loading_a_state_leaves_the_networks_own_weights(backend):
     other = WeightAverage(net, 0.6)
     other.load_state(average.state())
     for name, value in before.items():
-        np.testing.assert_array_equal(net.neutral_state()[name], value)
-        np.testing.assert_array_equal(
-            other.neutral_state()[name], average.neutral_state()[name]
-        )
+        assert_array_equal(net.neutral_state()[name], value)
+        assert_array_equal(other.neutral_state()[name], average.neutral_state()[name])
 
 
 def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
@@ -196,7 +187,7 @@ def test_the_state_of_another_network_is_refused_and_changes_nothing(backend):
         match="the average is that of another network than Small: .*fc.bias has shape",
     ):
         average.load_state(state)
-    np.testing.assert_equal(average.neutral_state(), before)
+    assert_equal(average.neutral_state(), before)
 
 
 class Tied(Network):
@@ -221,7 +212,7 @@ def test_a_tied_parameter_is_averaged_once(backend):
     net.load_neutral_state({name: start + 1.0 for name in net.neutral_state()})
     average.update()
     for value in average.neutral_state().values():
-        np.testing.assert_allclose(value, start + 0.5, rtol=1e-14)
+        assert_allclose(value, start + 0.5, rtol=1e-14)
     assert len(average._values) == 1
 
 
@@ -249,7 +240,7 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
     plain, _ = build(backend)
     without = Trainer(plain, rule("sgd", lr=0.3))
     without.fit(samples, epochs=4, batch_size=4)
-    np.testing.assert_equal(net.neutral_state(), plain.neutral_state())
+    assert_equal(net.neutral_state(), plain.neutral_state())
     plain.load_neutral_state(trainer.average.neutral_state())
     assert trainer.evaluate(samples)["loss"] == pytest.approx(
         evaluate(plain, samples)["loss"], rel=1e-12
@@ -259,7 +250,7 @@ def test_a_trainer_judges_and_predicts_with_the_average_and_trains_without_it(ba
     )
     with plain.training_mode(False):
         wanted = backend.numpy(plain(backend.array(X)))
-    np.testing.assert_allclose(next(iter(trainer.predict(X))), wanted, rtol=1e-12)
+    assert_allclose(next(iter(trainer.predict(X))), wanted, rtol=1e-12)
 
 
 def test_the_average_of_another_network_is_refused():

@@ -3,6 +3,7 @@ it, and on which data it is refused."""
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from deliralike import Network, backends, data
 from deliralike.data.keyed_rng import keyed_generator
@@ -59,7 +60,7 @@ def test_training_batches_are_those_that_numpy_mixes_and_no_others():
     batches = zip(train.batches(1), plain.batches(1), strict=True)
     for number, (found, before) in enumerate(batches):
         for array, wanted in zip(found, mixed_by_hand(before, 1, number), strict=True):
-            np.testing.assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
+            assert_allclose(array, wanted, rtol=1e-5, atol=1e-6)
     (judged,) = held_out.batches()
     assert judged.inputs.tolist() == dataset().held_out.inputs.tolist()
     assert judged.labels.tolist() == dataset().held_out.labels.tolist()
@@ -88,9 +89,7 @@ def test_the_loss_is_the_cross_entropy_of_the_mixed_rows_on_every_backend(tmp_pa
         -(rows * log_p).sum(1).mean(), rel=1e-6
     )
     for result in results[1:]:
-        np.testing.assert_allclose(
-            result.history.losses, results[0].history.losses, rtol=1e-10
-        )
+        assert_allclose(result.history.losses, results[0].history.losses, rtol=1e-10)
         assert result.metrics == pytest.approx(results[0].metrics, rel=1e-10)
 
 
@@ -147,7 +146,7 @@ def test_a_step_and_losses_of_ones_own_get_the_rows(backend, tmp_path):
         losses={"weighted": lambda scores, rows: weighted(reference.nn, scores, rows)},
     )
     wanted = same.run(tmp_path / "reference").history.losses
-    np.testing.assert_allclose(found, wanted, rtol=1e-10)
+    assert_allclose(found, wanted, rtol=1e-10)
 
 
 def weighted(nn, scores, rows):

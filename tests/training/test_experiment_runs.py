@@ -477,6 +477,10 @@ def test_the_summary_is_students_interval_over_the_folds(crossed):
     assert str(Interval.of([0.25])) == "0.25 [nan, nan]"
 
 
+def test_folds_of_one_figure_have_an_interval_of_no_width():
+    assert str(Interval.of([1.0, 1.0, 1.0])) == "1 [1, 1]"
+
+
 def test_finished_folds_are_not_repeated_and_an_unfinished_one_goes_on(
     crossed, tmp_path
 ):

@@ -197,6 +197,7 @@ def test_numbers_of_numpy_become_those_of_python(tmp_path):
             "a key of network_settings=3 must be a text",
         ),
         ("data", "", SettingError, "data='' must be a text"),
+        ("wandb", {}, SettingError, "wandb needs 'project': wandb = {project = ...}"),
         ("transforms", "flip", SettingError, r"transforms='flip' must be a list"),
         (
             "transforms",

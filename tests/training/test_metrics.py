@@ -245,7 +245,7 @@ def test_every_column_has_a_name(names, outputs):
     "metric, settings",
     [
         (metrics.RootMeanSquaredError, {"columns": ("mean", "width")}),
-        (RocAuc, {"classes": ("mean", "b", "c"), "by_class": True}),
+        (Dice, {"classes": ("mean", "b", "c")}),
     ],
 )
 def test_no_figure_is_replaced_by_the_mean(metric, settings):

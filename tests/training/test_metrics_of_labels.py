@@ -167,14 +167,13 @@ def test_of_two_classes_class_1_is_ranked_as_scikit_learn_ranks_it_with_ties_too
     )
 
 
-def test_average_precision_by_class_is_that_of_scikit_learn():
-    found = AveragePrecision(by_class=True, classes=list("abcd"))(SCORES, LABELS)
+def test_average_precision_of_classes_is_the_mean_of_scikit_learns():
     wanted = [
         sklearn.metrics.average_precision_score(LABELS == c, softmax(SCORES)[:, c])
         for c in range(4)
     ]
-    assert list(found) == ["a", "b", "c", "d", "mean"]
-    assert list(found.values()) == pytest.approx([*wanted, np.mean(wanted)], rel=1e-13)
+    found = AveragePrecision()(SCORES, LABELS)
+    assert found == pytest.approx(np.mean(wanted), rel=1e-13)
 
 
 def test_ignored_labels_take_no_part_in_the_ranking():
@@ -191,6 +190,24 @@ def test_sure_logits_are_still_ranked_where_their_probabilities_have_become_equa
     assert RocAuc()(logits, np.array([0, 0, 1])) == 1.0
     assert RocAuc()(np.pad(logits, ((0, 0), (0, 1))), np.array([0, 0, 1])) == 1.0
     assert len(set(softmax(logits)[:, 1])) == 1
+
+
+@pytest.mark.parametrize("metric", [RocAuc(), AveragePrecision()])
+def test_logits_of_any_size_are_ranked_by_what_they_stand_for(metric):
+    logits = 3000 * draw(60, 3)
+    labels = labels_of(60, classes=2)
+    function = sklearn.metrics.roc_auc_score
+    if metric.name == "average-precision":
+        function = sklearn.metrics.average_precision_score
+    wanted = function(labels, logits[:, 1] - logits[:, 0])
+    assert metric(logits[:, :2], labels) == pytest.approx(wanted, rel=1e-13)
+    labels = labels_of(60, classes=3)
+    of_classes = []
+    for label in range(3):
+        others = np.delete(logits, label, axis=1)
+        margins = logits[:, label] - np.logaddexp(others[:, 0], others[:, 1])
+        of_classes.append(function(labels == label, margins))
+    assert metric(logits, labels) == pytest.approx(np.mean(of_classes), rel=1e-13)
 
 
 def test_log_probabilities_of_logits_are_exact_however_sure_they_are():
@@ -217,13 +234,12 @@ def test_log_probabilities_of_logits_are_exact_however_sure_they_are():
 
 def test_a_class_without_labels_is_left_out_of_the_mean():
     labels = np.where(LABELS == 3, 2, LABELS)
-    found = RocAuc(by_class=True)(SCORES, labels)
+    found = RocAuc()(SCORES, labels)
     each = [
         sklearn.metrics.roc_auc_score(labels == c, softmax(SCORES)[:, c])
         for c in range(3)
     ]
-    assert np.isnan(found["3"])
-    assert found["mean"] == pytest.approx(np.mean(each), rel=1e-13)
+    assert found == pytest.approx(np.mean(each), rel=1e-13)
 
 
 def test_labels_of_one_class_alone_have_no_area_and_a_precision_of_one():
@@ -376,7 +392,7 @@ def test_a_function_of_all_outputs_says_that_batches_differ_in_length():
         evidence.value()
 
 
-@pytest.mark.parametrize("name", ["confusion", "dice", "iou", "roc-auc"])
+@pytest.mark.parametrize("name", ["confusion", "dice", "iou"])
 def test_a_wrong_number_of_names_is_refused(name):
     with pytest.raises(
         SettingError,

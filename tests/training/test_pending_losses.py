@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import backends, rules, zoo
 from deliralike.training import Trainer
@@ -64,7 +65,7 @@ def test_losses_are_read_once_an_epoch_unless_somebody_looks(name, monkeypatch):
     reading = Reading()
     trainer(name, [reading]).fit(samples(), epochs=2, batch_size=5)
     assert counting.counts == [1] * 8
-    np.testing.assert_array_equal(unread.losses, reading.losses)
+    assert_array_equal(unread.losses, reading.losses)
     assert [step.samples for step in unread.steps] == 2 * SIZES
 
 
@@ -79,7 +80,7 @@ def test_micro_batches_count_by_their_samples(name):
     found = backend.gradients(
         lambda net, x, y: net.nn.cross_entropy(net(x), y), network, x, y
     )
-    np.testing.assert_allclose([history.losses[0]], [found.loss], rtol=1e-12)
+    assert_allclose([history.losses[0]], [found.loss], rtol=1e-12)
 
 
 def test_the_host_is_no_further_ahead_than_said():
@@ -179,4 +180,4 @@ def test_a_run_that_fails_has_written_every_step(tmp_path):
     lines = [
         json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()
     ]
-    np.testing.assert_array_equal([line["loss"] for line in lines], wanted)
+    assert_array_equal([line["loss"] for line in lines], wanted)

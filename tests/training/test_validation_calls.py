@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import data, rules
 from deliralike.errors import BatchError, DeliralikeError, SettingError
@@ -129,7 +130,7 @@ def test_the_parts_that_are_inputs_can_be_said(backend):
     assert history.losses == pytest.approx([wanted], rel=1e-12)
     assert history.epochs[0].held_out["loss"] == pytest.approx(wanted, rel=1e-12)
     rows = np.concatenate(list(trainer.predict(list(zip(X, Y, WEIGHT, strict=True)))))
-    np.testing.assert_allclose(rows, scores_of(network), rtol=1e-12)
+    assert_allclose(rows, scores_of(network), rtol=1e-12)
     with pytest.raises(
         BatchError, match="inputs=3, and a batch has 3 parts: none is left"
     ):
@@ -211,9 +212,7 @@ def test_the_second_input_of_samples_without_labels_is_an_input(source):
     network = Two.on("torch", seed=2, dtype="float64")()
     wanted = scores_of(network) + WEIGHT[:, None]
     for parts in ((X, WEIGHT[:, None]), (X, WEIGHT[:, None], Y)):
-        np.testing.assert_allclose(
-            np.concatenate(list(predict(network, source(*parts)))), wanted
-        )
+        assert_allclose(np.concatenate(list(predict(network, source(*parts)))), wanted)
 
 
 def test_a_part_that_may_be_an_input_or_the_target_is_asked_for():
@@ -226,7 +225,7 @@ def test_a_part_that_may_be_an_input_or_the_target_is_asked_for():
     scores = scores_of(network)
     for inputs, wanted in ((1, scores), (2, scores + WEIGHT[:, None])):
         rows = np.concatenate(list(predict(network, samples, inputs=inputs)))
-        np.testing.assert_allclose(rows, wanted)
+        assert_allclose(rows, wanted)
 
 
 # The order of the samples
@@ -237,9 +236,7 @@ def test_a_part_that_may_be_an_input_or_the_target_is_asked_for():
 def test_predictions_are_in_the_order_of_the_data_whole(backend, drop_last):
     network = built(backend)
     rows = predict(network, data.Loader((X, Y), 4, shuffle=True, drop_last=drop_last))
-    np.testing.assert_allclose(
-        np.concatenate(list(rows)), scores_of(network), rtol=1e-12
-    )
+    assert_allclose(np.concatenate(list(rows)), scores_of(network), rtol=1e-12)
 
 
 def random_loader(shuffle):
@@ -250,7 +247,7 @@ def random_loader(shuffle):
 def test_predictions_of_a_loader_with_an_order_of_its_own_are_refused():
     network = Linear.on("torch", seed=2, dtype="float64")()
     in_order = np.concatenate(list(predict(network, random_loader(False))))
-    np.testing.assert_allclose(in_order, scores_of(network), rtol=1e-12)
+    assert_allclose(in_order, scores_of(network), rtol=1e-12)
     with pytest.raises(
         SettingError, match="order of the data: a torch.RandomSampler chooses"
     ):
@@ -322,7 +319,7 @@ def test_the_look_at_the_first_batch_leaves_no_trace(backend):
         states.append(
             np.append(network.neutral_state()["fc.weight"].ravel(), history.losses)
         )
-    np.testing.assert_array_equal(*states)
+    assert_array_equal(*states)
 
 
 def test_a_function_is_not_asked_for_the_figure_of_the_first_batch():

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal, assert_equal
 
 from deliralike import Network, weights, zoo
 from deliralike.errors import ShapeError, StateError, UnknownName
@@ -37,9 +38,7 @@ def assert_holds(network, wanted):
     state = network.neutral_state()
     for name, value in wanted.items():
         if not name.endswith("num_batches_tracked"):
-            np.testing.assert_array_equal(
-                state[name], value.astype(state[name].dtype), name
-            )
+            assert_array_equal(state[name], value.astype(state[name].dtype), name)
 
 
 def channels_last(name, value):
@@ -271,7 +270,7 @@ def test_parts_of_tensors_are_joined(tmp_path):
             old[key if letter else name] = gate
     found = weights.match(network, saved(tmp_path, old))
     assert len(found.match.names) > len(wanted)
-    np.testing.assert_equal(found.state(), wanted)
+    assert_equal(found.state(), wanted)
 
 
 def test_a_tensor_without_counterpart_is_refused_unless_it_is_said(tmp_path):
@@ -302,7 +301,7 @@ def test_a_conversion_refuses_what_is_not_certain_and_follows_names(tmp_path):
     assert not target.exists()
     known = {name: f"{NAMES[name[7]]}_{name[9:]}" for name in wanted}
     zoo.convert(path, target, **SETTINGS, names=known)
-    np.testing.assert_equal(weights.read(target), wanted)
+    assert_equal(weights.read(target), wanted)
 
 
 def test_a_name_that_the_file_has_not_is_refused_with_the_nearest(tmp_path):

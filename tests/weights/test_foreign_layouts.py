@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, weights, zoo
 from deliralike.errors import StateError, UnknownName
@@ -74,9 +75,7 @@ def test_a_dense_layer_behind_a_flattened_picture_is_open(backend, classifier, l
     before = net.neutral_state()
     with pytest.raises(StateError, match=r"fc1\.weight"):
         load(net, classifier[0])
-    np.testing.assert_array_equal(
-        net.neutral_state()["conv.weight"], before["conv.weight"]
-    )
+    assert_array_equal(net.neutral_state()["conv.weight"], before["conv.weight"])
 
 
 WITHOUT_NETWORK = {
@@ -100,7 +99,7 @@ def test_a_file_without_a_network_tells_that_a_flattened_layer_lies_as_it_lay(
     path.write_bytes(serialization.to_bytes({"params": layers}))
     told = f"{read(path)}{caplog.text}"
     assert ("a dense layer behind a flattened picture, and a" in told) is has_picture
-    np.testing.assert_array_equal(weights.read(path)["fc1.weight"], kernel.T)
+    assert_array_equal(weights.read(path)["fc1.weight"], kernel.T)
 
 
 @pytest.mark.parametrize("load", [weights.load, zoo.load], ids=["load", "zoo"])
@@ -110,14 +109,14 @@ def test_a_guess_takes_pixels_before_channels_as_flax_flattens_them(
     path, wanted = classifier
     net = Classifier.on(backend, seed=1)()
     load(net, path, guess=True)
-    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+    assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
 def test_a_guess_with_a_match_takes_pixels_before_channels_too(backend, classifier):
     path, wanted = classifier
     net = Classifier.on(backend, seed=1)()
     weights.load(net, path, match=True, guess=True)
-    np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+    assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
 class Conditioned(Network):
@@ -171,7 +170,7 @@ def test_a_guess_turns_no_embedding_that_is_no_multiple_of_the_channels(
     assert told[-1].endswith(words)
     as_it_lies = {"time.weight": weights.read(path)["time.weight"]}
     net.load_neutral_state(as_it_lies, strict=False)
-    np.testing.assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
+    assert_allclose(outputs(net, FIRST, times), wanted, atol=1e-5)
 
 
 class Up(Network):
@@ -201,7 +200,7 @@ def test_a_transposed_convolution_of_flax_is_turned_around_on_purpose_alone(
     wanted = np.moveaxis(np.asarray(theirs.apply(values, PICTURES)), -1, 1)
     for match in (False, True):
         weights.load(net, path, match=match, guess=True)
-        np.testing.assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
+        assert_allclose(outputs(net, FIRST), wanted, atol=1e-5)
 
 
 class Dense(Network):
@@ -239,7 +238,7 @@ def test_a_dense_layer_of_flax_over_several_axes_is_open_and_guessed_as_flax_has
         weights.load(net, path, match=True)
     weights.load(net, path, match=True, guess=True)
     wanted = np.asarray(theirs.apply(values, x)).reshape(2, -1)
-    np.testing.assert_allclose(outputs(net, x), wanted, atol=1e-5)
+    assert_allclose(outputs(net, x), wanted, atol=1e-5)
 
 
 class Attention(Network):
@@ -265,9 +264,7 @@ def test_the_heads_of_flaxs_attention_are_merged_as_flax_has_them(
     path.write_bytes(serialization.to_bytes({"params": {"a": values["params"]}}))
     net = Attention.on(BACKENDS[0], seed=1)(heads)
     weights.load(net, path, match=True)
-    np.testing.assert_allclose(
-        outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5
-    )
+    assert_allclose(outputs(net, x), np.asarray(theirs.apply(values, x, x)), atol=1e-5)
 
 
 def test_weights_that_a_file_has_twice_are_named_and_chosen():
@@ -285,7 +282,7 @@ def test_weights_that_a_file_has_twice_are_named_and_chosen():
         report
     )
     zoo.load(net, state, key="model_ema")
-    np.testing.assert_array_equal(net.neutral_state()["fc.weight"], np.zeros((2, 3)))
+    assert_array_equal(net.neutral_state()["fc.weight"], np.zeros((2, 3)))
     with pytest.raises(UnknownName, match="there are no weights under 'ema'"):
         zoo.load(net, state, key="ema")
 

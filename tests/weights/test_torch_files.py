@@ -5,6 +5,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from deliralike import backends, weights, zoo
 from deliralike.errors import StateError, WeightFileError
@@ -282,7 +283,7 @@ def test_numpy_values_beside_the_weights_are_passed_over(tmp_path, new_format):
     )
     read = weights.read(tmp_path / "x")
     for name, value in state.items():
-        np.testing.assert_array_equal(read[name], value.numpy(), strict=True)
+        assert_array_equal(read[name], value.numpy(), strict=True)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_every_type_that_numpy_holds_is_read_as_pytorch_reads_it(tmp_path, dtype
     read = weights.read(tmp_path / "x.pth")
     for name, value in wanted.items():
         value = value.float() if dtype == "bfloat16" else value
-        np.testing.assert_array_equal(read[name], value.numpy(), strict=True)
+        assert_array_equal(read[name], value.numpy(), strict=True)
         assert read[name].flags.owndata
         assert read[name].flags.writeable
 
@@ -327,7 +328,7 @@ def test_every_type_that_numpy_holds_is_read_as_pytorch_reads_it(tmp_path, dtype
 def test_numbers_in_the_other_order_of_bytes_are_turned(tmp_path):
     content = np.arange(4, dtype=">f4").tobytes()
     checkpoint(tmp_path / "x.pth", table(w=tensor()), {"0": content}, order=b"big")
-    np.testing.assert_array_equal(
+    assert_array_equal(
         weights.read(tmp_path / "x.pth")["w"],
         np.arange(4, dtype=np.float32),
         strict=True,
@@ -336,7 +337,7 @@ def test_numbers_in_the_other_order_of_bytes_are_turned(tmp_path):
 
 def test_a_later_protocol_of_pickles_is_read(tmp_path):
     torch.save({"w": torch.arange(3)}, tmp_path / "x.pth", pickle_protocol=4)
-    np.testing.assert_array_equal(weights.read(tmp_path / "x.pth")["w"], [0, 1, 2])
+    assert_array_equal(weights.read(tmp_path / "x.pth")["w"], [0, 1, 2])
 
 
 def test_a_storage_that_is_shared_is_read_once(tmp_path, monkeypatch):
@@ -371,9 +372,7 @@ def test_no_state_of_a_checkpoint_is_left_out_in_silence(tmp_path, caplog):
         "head": ["weight", "bias"],
         "(top level)": ["scale"],
     }
-    np.testing.assert_array_equal(
-        found["head"]["weight"], parts["head"].weight.detach()
-    )
+    assert_array_equal(found["head"]["weight"], parts["head"].weight.detach())
     weights.read(tmp_path / "x.pth")
     assert (
         "the weights under 'model' were taken; there are others under 'head', '(top level)'"
@@ -392,13 +391,11 @@ def test_a_state_under_a_scripts_own_key_is_read(tmp_path, caplog):
     torch.save({"net": state, **beside}, tmp_path / "x.pth")
     read = weights.read(tmp_path / "x.pth")
     assert list(read) == ["weight", "bias"]
-    np.testing.assert_array_equal(read["weight"], state["weight"].numpy())
+    assert_array_equal(read["weight"], state["weight"].numpy())
     assert not caplog.records
     other = torch.nn.Linear(3, 2).state_dict()
     torch.save({"generator": state, "critic": other}, tmp_path / "y.pth")
-    np.testing.assert_array_equal(
-        weights.read(tmp_path / "y.pth")["bias"], state["bias"].numpy()
-    )
+    assert_array_equal(weights.read(tmp_path / "y.pth")["bias"], state["bias"].numpy())
     assert (
         "under 'generator' were taken; there are others under 'critic'" in caplog.text
     )
@@ -432,7 +429,7 @@ def test_the_prefixes_of_wrappers_are_taken_off_in_any_order(tmp_path, caplog):
         assert f"the prefix {prefix!r} was taken off all names" in caplog.text
         layer = backends.get("torch").wrap(torch.nn.Linear(3, 2))
         weights.load(layer, tmp_path / "x.pth")
-        np.testing.assert_array_equal(
+        assert_array_equal(
             layer.neutral_state()["weight"], state[f"{prefix}weight"].numpy()
         )
 
@@ -468,6 +465,4 @@ def test_names_of_a_trainer_are_told_where_to_be_loaded(tmp_path):
     ):
         weights.load(layer, tmp_path / "x.ckpt")
     zoo.load(layer, tmp_path / "x.ckpt")
-    np.testing.assert_array_equal(
-        layer.neutral_state()["bias"], state["model.bias"].numpy()
-    )
+    assert_array_equal(layer.neutral_state()["bias"], state["model.bias"].numpy())

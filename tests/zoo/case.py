@@ -3,6 +3,8 @@ the same network."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -353,3 +355,30 @@ def close(
     np.testing.assert_allclose(
         came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name
     )
+
+
+def assert_same_distributions(state, reference, others=frozenset()):
+    """Start values: constants are equal; of what is drawn, the sizes and the fourth moments of all
+    layers of a kind, as far as so few numbers tell. Leaves out `others`."""
+    kinds = defaultdict(list)
+    for name, parameter in reference.named_parameters():
+        wanted = parameter.detach().double().numpy().ravel()
+        came = state[name].ravel().astype(float)
+        if name in others or (wanted.size == 1 and name != "logit_scale"):
+            continue  # one number tells nothing where it is drawn
+        if wanted.size and np.ptp(wanted) == 0:
+            np.testing.assert_allclose(came, wanted, rtol=1e-6, err_msg=name)
+        elif wanted.size:
+            kinds[re.sub(r"\d+", "", name)].append((came, wanted))
+    for kind, pairs in kinds.items():
+        count = sum(came.size for came, _ in pairs)
+        ratios = [
+            came.size * np.log((came @ came) / (wanted @ wanted))
+            for came, wanted in pairs
+        ]
+        assert abs(sum(ratios) / 2) < 5 * np.sqrt(count), kind
+        moments = [
+            np.mean(np.concatenate([x / np.sqrt(np.mean(x**2)) for x in side]) ** 4)
+            for side in zip(*pairs, strict=True)
+        ]
+        assert count < 300 or abs(moments[0] - moments[1]) < 40 / np.sqrt(count), kind

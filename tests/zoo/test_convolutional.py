@@ -15,7 +15,7 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ShapeError
 from deliralike.zoo.classification.inception import Auxiliary
 from deliralike.zoo.mobile import make_divisible
-from tests.zoo.case import close
+from tests.zoo.case import assert_same_distributions, close
 from tests.zoo.cases.inception import SMALL, reference
 
 LEAST = {
@@ -181,14 +181,8 @@ class Narrow(torch.nn.Linear):
     ["vgg16", "vgg11_bn", "squeezenet1_1", "googlenet", "inception_v3", "mnasnet0_5"],
 )
 def test_start_values_have_torchvisions_distributions(name, monkeypatch):
-    """Constants exactly; deviations of whatever has enough elements to tell."""
-    less = {"hidden": 64} if name.startswith("vgg") else {}
-    state = zoo.build(
-        name,
-        backend="torch",
-        **less,
-        **({"pooled": 1} if name.startswith("vgg") else {}),
-    ).state_dict()
+    less = {"hidden": 64, "pooled": 1} if name.startswith("vgg") else {}
+    state = zoo.build(name, backend="torch", **less).neutral_state()
     monkeypatch.setattr(torch.nn, "Linear", Narrow)
     more = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
     theirs = torchvision.models.get_model(name, **more)
@@ -200,29 +194,7 @@ def test_start_values_have_torchvisions_distributions(name, monkeypatch):
         for block in theirs.get_submodule(path).modules():
             if isinstance(block, torch.nn.Conv2d | torch.nn.Linear):
                 torch.nn.init.normal_(block.weight, std=start)
-    compared = 0
-    for key, value in theirs.named_parameters():
-        wanted, came = (
-            value.detach().flatten()[:100_000],
-            state[key].flatten()[:100_000],
-        )
-        if wanted.std() == 0:
-            assert torch.equal(came, wanted), key
-        elif len(wanted) > 400:
-            compared += 1
-            assert came.std().item() == pytest.approx(
-                wanted.std().item(), rel=6 * len(wanted) ** -0.5
-            ), key
-            kurtosis = [
-                float(((v - v.mean()) ** 4).mean() / v.var() ** 2)
-                for v in (came, wanted)
-            ]
-            assert abs(kurtosis[0] - kurtosis[1]) < 50 * len(wanted) ** -0.5, (
-                key
-            )  # 1.8 if uniform, 3 if normal
-        else:
-            assert came.std() > 0, key
-    assert compared > 5
+    assert_same_distributions(state, theirs)
 
 
 # Shared blocks

@@ -16,7 +16,7 @@ from deliralike import Network, zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ArgumentError, SettingError, ShapeError, UnknownName
 from deliralike.zoo.encoders import Encoder
-from tests.zoo.case import close, evaluate, scramble
+from tests.zoo.case import assert_same_distributions, close, evaluate, scramble
 from tests.zoo.cases.encoders import (
     DECODERS,
     NARROW,
@@ -524,15 +524,7 @@ def test_start_values_have_the_spread_of_the_references(name):
         else TORCHVISION[name]()
     )
     state = zoo.build(name, backend="torch", **settings).neutral_state()
-    for key, value in reference.state_dict().items():
-        came, wanted = state[key], value.numpy()
-        if value.ndim < 1 or value.numel() < 2000:
-            constant = wanted.size and np.ptp(wanted) == 0
-            assert not constant or wanted.size < 2 or (came == wanted).all(), key
-            continue
-        error = 6 / np.sqrt(value.numel())
-        assert came.std() == pytest.approx(wanted.std(), rel=error), key
-        assert np.abs(came).max() == pytest.approx(np.abs(wanted).max(), rel=0.35), key
+    assert_same_distributions(state, reference)
 
 
 # Bad input

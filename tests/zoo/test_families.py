@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from numpy.testing import assert_array_equal
 
 from deliralike import zoo
 from deliralike.errors import ShapeError
@@ -75,10 +76,10 @@ def test_zero_init_residual_silences_the_last_normalisation_alone(
         name, backend=backend, zero_init_residual=True, layers=(1, 1, 1, 1)
     ).neutral_state()
     for stage in (1, 2, 3, 4):
-        np.testing.assert_array_equal(state[f"layer{stage}.0.{last}.weight"], 0.0)
-        np.testing.assert_array_equal(state[f"layer{stage}.0.{other}.weight"], 1.0)
-    np.testing.assert_array_equal(state["bn1.weight"], 1.0)
-    np.testing.assert_array_equal(state["layer2.0.downsample.1.weight"], 1.0)
+        assert_array_equal(state[f"layer{stage}.0.{last}.weight"], 0.0)
+        assert_array_equal(state[f"layer{stage}.0.{other}.weight"], 1.0)
+    assert_array_equal(state["bn1.weight"], 1.0)
+    assert_array_equal(state["layer2.0.downsample.1.weight"], 1.0)
 
 
 UNFIT = {

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from deliralike import Network, backends, nest, zoo
 from deliralike.errors import CapabilityError, SettingError, StateError, UnknownName
@@ -52,7 +53,7 @@ def test_features_are_those_of_the_wanted_stages_in_that_order(backend):
         dict(zip(*pair, strict=True)) for pair in zip(names, arrays, strict=True)
     )
     for name, array in {**some, **one}.items():
-        np.testing.assert_array_equal(backend.numpy(array), backend.numpy(whole[name]))
+        assert_array_equal(backend.numpy(array), backend.numpy(whole[name]))
 
 
 def test_features_are_what_the_layers_put_out():
@@ -85,7 +86,7 @@ def test_features_are_compiled_once_on_jax_and_follow_the_network():
         )
         assert list(found) == list(wanted)
         for name, array in wanted.items():
-            np.testing.assert_allclose(found[name], array.detach(), rtol=0, atol=1e-12)
+            assert_allclose(found[name], array.detach(), rtol=0, atol=1e-12)
         state = {name: 0.9 * value for name, value in net.neutral_state().items()}
         net.load_neutral_state(state)
         twin.load_neutral_state(state)
@@ -208,7 +209,7 @@ def test_every_model_takes_a_new_head_and_keeps_the_rest(label):
     assert changed
     assert changed <= below
     for name in set(slots) - below:
-        np.testing.assert_array_equal(slots[name].read(), old_slots[name].read())
+        assert_array_equal(slots[name].read(), old_slots[name].read())
     inputs = [torch.from_numpy(x) for x in case.inputs()]
     outputs = list(
         zip(nest.leaves(new(*inputs)), nest.leaves(net(*inputs)), strict=True)
@@ -254,11 +255,11 @@ def test_a_new_head_starts_from_its_seed_and_the_rest_stays(label, backend):
     states = [network.neutral_state() for network in (net, new, same, other)]
     for name, value in states[1].items():
         if name.startswith(tuple(f"{path}." for path in new.head_paths)):
-            np.testing.assert_array_equal(value, fresh[name])
-            np.testing.assert_array_equal(value, states[2][name])
+            assert_array_equal(value, fresh[name])
+            assert_array_equal(value, states[2][name])
             assert value.ndim == 1 or not np.array_equal(value, states[3][name])
         else:
-            np.testing.assert_array_equal(value, states[0][name])
+            assert_array_equal(value, states[0][name])
 
 
 def test_mode_and_frozen_parameters_are_carried_over_apart_from_the_head(backend):

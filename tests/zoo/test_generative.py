@@ -4,13 +4,13 @@ with a penalty."""
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch.utils.flop_counter import FlopCounterMode
 
-from deliralike import backends, zoo
+from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import SettingError, ShapeError
 from deliralike.zoo.generative.ddpm import time_waves
-from tests.conftest import BACKENDS
 from tests.zoo.case import close, evaluate, scramble
 from tests.zoo.cases.generative import (
     CONDITIONED,
@@ -90,7 +90,7 @@ def test_the_other_settings_of_the_diffusion_network_are_diffusers():
     )
     network.load_neutral_state(scramble(reference))
     x, time = torch.randn(2, 2, 4, 6, dtype=torch.float64), torch.tensor([3, 870])
-    np.testing.assert_allclose(
+    assert_allclose(
         network(x, time).detach(),
         reference(x, time).sample.detach(),
         rtol=1e-9,
@@ -186,14 +186,12 @@ def test_without_noise_the_mean_is_decoded(name, backend):
 # -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_time_steps_are_counted_beyond_what_16_bits_hold(name):
+def test_time_steps_are_counted_beyond_what_16_bits_hold(backend):
     """bfloat16 has no whole number between 256 and 258, and the sine of 999 is not that of 1000."""
-    backend = backends.get(name)
     steps = np.array([3, 257, 999])
     angles = steps[:, None] * 10000.0 ** (-np.arange(4) / 4)
     wanted = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
-    model = zoo.build("ddpm_small", backend=name)
+    model = zoo.build("ddpm_small", backend=backend.name)
     for dtype, near in (("float16", 1e-3), ("bfloat16", 1e-2), ("float64", 1e-9)):
         if dtype not in backend.dtypes:
             continue
@@ -203,22 +201,19 @@ def test_time_steps_are_counted_beyond_what_16_bits_hold(name):
         if dtype != "float64":
             waves = model.nn.cast(waves, "float32")
         found = backend.numpy(waves)
-        np.testing.assert_allclose(found, wanted, atol=near)
+        assert_allclose(found, wanted, atol=near)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_one_wave_alone_has_the_frequency_one(name):
-    backend = backends.get(name)
+def test_one_wave_alone_has_the_frequency_one(backend):
     model = zoo.build("mlp", in_features=1, num_classes=1, backend=backend)
     like = backend.array(np.zeros(1, np.float32))
     waves = time_waves(model, backend.array(np.array([2])), 2, like, shift=1.0)
     wanted = [[np.cos(2.0), np.sin(2.0)]]
-    np.testing.assert_allclose(backend.numpy(waves), wanted, rtol=1e-6)
+    assert_allclose(backend.numpy(waves), wanted, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_context_without_a_batch_is_refused(name):
-    network = zoo.build("diffusion_model_unet", backend=name, **CONDITIONED)
+def test_a_context_without_a_batch_is_refused(backend):
+    network = zoo.build("diffusion_model_unet", backend=backend.name, **CONDITIONED)
     width = CONDITIONED["cross_attention_dim"]
     x, steps, _, labels = zoo.find("diffusion_model_unet").sample(1, **CONDITIONED)
     context = np.ones((3, width), x.dtype)

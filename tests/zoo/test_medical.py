@@ -16,6 +16,7 @@ from monai.networks.nets import (
     SwinUNETR,
     VNet,
 )
+from numpy.testing import assert_array_equal, assert_equal
 
 from deliralike import zoo
 from deliralike.errors import StateError
@@ -63,7 +64,7 @@ def test_a_state_with_each_name_once_is_enough(name, settings, backend):
     assert len(ties) == len(once)
     assert all(len(set(paths) & set(once)) == 1 for paths in ties)
     assert other.load_neutral_state(once).complete
-    np.testing.assert_equal(other.neutral_state(), whole)
+    assert_equal(other.neutral_state(), whole)
 
 
 def _ties(net):
@@ -85,7 +86,7 @@ def test_nnunet_gives_all_sizes_also_in_evaluation_until_it_is_switched_off(back
     fine, coarse = net(x)
     assert [tuple(y.shape) for y in (fine, coarse)] == [(1, 2, 16, 8), (1, 2, 8, 4)]
     net.decoder.deep_supervision = False
-    np.testing.assert_array_equal(backend.numpy(net(x)), backend.numpy(fine))
+    assert_array_equal(backend.numpy(net(x)), backend.numpy(fine))
 
 
 def test_dynunet_stacks_all_sizes_in_training_only():
@@ -272,7 +273,7 @@ def test_index_tables_of_a_file_are_not_taken_over():
     state = net.neutral_state()
     index = next(name for name in state if name.endswith("relative_position_index"))
     mended = net.adapt_state({**state, index: np.zeros_like(state[index])})
-    np.testing.assert_array_equal(mended[index], state[index])
+    assert_array_equal(mended[index], state[index])
 
 
 # Bad input

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal, assert_equal
 from torchvision.models.vision_transformer import interpolate_embeddings
 
 from deliralike import weights, zoo
@@ -168,7 +169,7 @@ def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_bac
     back = tmp_path / "back.safetensors"
     zoo.convert(tmp_path / "ours.safetensors", back, name, "transformers", **settings)
     found, wanted = weights.read(back), weights.read(file)
-    np.testing.assert_equal(found, wanted)
+    assert_equal(found, wanted)
 
 
 def hugging_faces_dinov2(name, folder):
@@ -281,7 +282,7 @@ def test_siglip_goes_back_to_hugging_face(tmp_path):
     wanted = module.state_dict()
     assert set(state) == set(wanted)
     for key, value in wanted.items():
-        np.testing.assert_array_equal(state[key], value.float().numpy())
+        assert_array_equal(state[key], value.float().numpy())
 
 
 def test_the_file_of_hugging_faces_dinov3_gives_its_class_token_and_goes_back(tmp_path):
@@ -314,7 +315,7 @@ def test_the_file_of_hugging_faces_dinov3_gives_its_class_token_and_goes_back(tm
     (layout,) = network.keymaps
     found = layout.to_layout(network.neutral_state())
     state = weights.read(file)
-    np.testing.assert_equal(found, state)
+    assert_equal(found, state)
 
 
 def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_networks_own():
@@ -335,7 +336,7 @@ def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_netw
     close(target.adapt_weight(name, source[name], shape), wanted.numpy(), 1e-12)
     mended, own = target.adapt_state(source), target.neutral_state()
     for key in (key for key in own if key.endswith("relative_position_index")):
-        np.testing.assert_array_equal(mended[key], own[key])
+        assert_array_equal(mended[key], own[key])
 
 
 def test_part_of_a_state_gets_no_tables():

@@ -184,52 +184,6 @@ def test_an_einsum_has_the_shape_that_numpy_gives(equation):
     assert found.shape == np.einsum(equation, *map(np.ones, shapes)).shape
 
 
-LAYERS = {
-    "LSTM": (lambda nn: nn.LSTM(7, 4, 2, bidirectional=True), (5, 3, 7)),
-    "GRU": (lambda nn: nn.GRU(7, 4, batch_first=True), (5, 3, 7)),
-    "MultiheadAttention": (
-        lambda nn: nn.MultiheadAttention(8, 2, batch_first=True),
-        (2, 5, 8),
-    ),
-    "PReLU": (lambda nn: nn.PReLU(3), (2, 3, 5)),
-    "PixelShuffle": (lambda nn: nn.PixelShuffle(2), (2, 8, 3, 5)),
-    "InstanceNorm": (
-        lambda nn: nn.InstanceNorm2d(3, track_running_stats=True),
-        (2, 3, 4, 5),
-    ),
-}
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("name", LAYERS)
-def test_layers_give_the_shapes_that_pytorch_gives(name, training):
-    make, shape = LAYERS[name]
-
-    class Net(Network):
-        def __init__(self):
-            super().__init__()
-            self.layer = make(self.nn)
-
-        def forward(self, x):
-            return (
-                self.layer(x, x, x) if name == "MultiheadAttention" else self.layer(x)
-            )
-
-    theirs = Net.on("torch")().train(training)(
-        backends.get("torch").array(np.ones(shape, np.float32))
-    )
-    ours = Net.on(BACKEND)().train(training)(ShapeArray(shape))
-
-    def shapes(value):
-        return (
-            [shapes(part) for part in value]
-            if isinstance(value, tuple)
-            else tuple(value.shape)
-        )
-
-    assert shapes(ours) == shapes(theirs)
-
-
 WRONG = {
     "sum": lambda nn, x, y: x + y,
     "product": lambda nn, x, y: nn.matmul(x, x),

@@ -8,8 +8,6 @@ from tests.zoo.case import DYNUNET, NNUNET
 
 # name, settings, and what the error says
 SETTINGS = [
-    ("resnet20", {"num_classes": 2.5}, "num_classes"),
-    ("resnet18", {"dims": 4}, "dims=4; wanted 1, 2, 3"),
     ("resnet18", {"layers": (2, 2, 2)}, "numbers, exactly 4"),
     ("resnet18", {"groups": 2}, "block='bottleneck' does"),
     (
@@ -21,16 +19,13 @@ SETTINGS = [
     ("resnet50d", {"output_stride": 16}, "avg_down=True takes no"),
     ("resnet50d", {"shortcut": "A"}, "takes shortcut='B'"),
     ("resnet20", {"depth": 21}, r"wanted 6n \+ 2"),
-    ("resnet20", {"dims": 0}, "dims=0"),
     ("mlp", {"hidden": (4, 0)}, "hidden=0 must be"),
     ("mlp", {"dropout": 1.5}, "probability"),
     ("lenet", {"image_size": 11}, "at least 12"),
     ("unet", {"norm": "group", "num_groups": 5}, "num_channels.*num_groups"),
     ("unet", {"features": (8, 8)}, "numbers, at least 3"),
     ("unet", {"features": 8}, "each entry a whole number"),
-    ("unet", {"dims": 4}, "dims=4; wanted 1, 2, 3"),
     ("vgg11", {"layers": (1, 2)}, "layers"),
-    ("vgg11", {"dims": 4}, "dims"),
     ("mobilenet_v2", {"blocks": ((1, 2, 3),)}, "blocks"),
     ("mobilenet_v3_small", {"blocks": ((3, 8, 8, True, "GELU", 2),)}, "blocks"),
     (
@@ -56,11 +51,8 @@ SETTINGS = [
     ("resnetv2_50", {"widths": (254, 512, 1024, 2048)}, "widths=254"),
     ("resnetv2_50d_gn", {"stem_width": 48}, "num_groups"),
     ("r3d_18", {"kinds": ("3d", "3d", "3d", "3e")}, "no kind='3e'"),
-    ("r3d_18", {"kinds": "3d"}, "a list, each entry a text"),
     ("r3d_18", {"kinds": ("3d",) * 3}, "one for each of four stages"),
     ("r3d_18", {"layers": (2, 2)}, "numbers, exactly 4"),
-    ("wavenet", {"num_classes": 2.5}, "num_classes=2.5 must be"),
-    ("inception_time", {"kernel_sizes": 40}, "each entry a whole number"),
     (
         "vit_b_16",
         {"image_size": 30, "patch_size": 16},
@@ -85,7 +77,6 @@ SETTINGS = [
     ),
     ("mamba2_130m", {"head_dim": 7}, r"2 \* hidden_size=1536 cannot be divided by"),
     ("mamba2_130m", {"n_groups": 5}, "heads=24 cannot be divided by n_groups=5"),
-    ("vit_b_16", {"register_tokens": 1.5}, "register_tokens=1.5 must be a whole"),
     ("efficientnet_b0", {"stages": ()}, "stages="),
     ("efficientnet_b0", {"stages": (("mbconv", 1, 3, 1, 8, 1),)}, "'mb' or 'fused'"),
     (
@@ -93,11 +84,8 @@ SETTINGS = [
         {"stages": (("mb", 1, 3, 1, 8, 0),)},
         "blocks=.* must be a whole number",
     ),
-    ("efficientnet_b0", {"dims": 4}, "dims=4"),
     ("convnext_tiny", {"layers": (1, 2)}, "a number for each stage"),
-    ("convnext_tiny", {"layers": (1, 0, 1, 1)}, "layers=0 must be"),
     ("convnextv2_tiny", {"layers": (1, 2)}, "ConvNeXtV2: layers="),
-    ("swin_t", {"depths": 3}, "each entry a whole number"),
     ("swin_t", {"num_heads": (5, 6, 12, 24)}, "cannot be divided by num_heads=5"),
     ("swin_t", {"window_size": (7, 7)}, "numbers, exactly 4"),
     ("swin_t", {"version": 3}, "wanted 1 or 2"),
@@ -114,7 +102,6 @@ SETTINGS = [
     ),
     ("dynunet", {"deep_supervision": True, "deep_supr_num": 5}, "wanted 1 to 4"),
     ("residual_unet", {"channels": (4,)}, "numbers, at least 2"),
-    ("residual_unet", {"dims": 4}, "dims=4"),
     ("segresnet", {"blocks_up": (1, 1)}, "one level less"),
     ("segresnet", {"dims": 1}, "wanted 2, 3"),
     ("vnet", {"in_channels": 3}, "divisor of 16"),
@@ -155,18 +142,7 @@ SETTINGS = [
         {"channels": (32, 48)},
         "wanted one value for each of the 2 stages",
     ),
-    (
-        "diffusion_model_unet",
-        {"num_res_blocks": 0},
-        "num_res_blocks=.* must be a whole number",
-    ),
-    ("autoencoder_kl", {"channels": 32}, "channels=32 must be a list"),
     ("autoencoder_kl", {"norm_num_groups": 24}, "cannot be divided by num_groups=24"),
-    (
-        "clip_vit_b_32",
-        {"hidden_act": "gelo"},
-        r"CLIP: there is no hidden_act='gelo'\. Did you mean 'gelu'",
-    ),
     (
         "clip_vit_b_32",
         {"patch_size": 30},
@@ -176,16 +152,6 @@ SETTINGS = [
         "clip_vit_b_32",
         {"text_num_attention_heads": 7},
         "text_hidden_size=512 cannot be divided by text_num_att",
-    ),
-    (
-        "clip_vit_b_32",
-        {"vision_num_attention_heads": 0},
-        "vision_num_attention_heads=.* must be a whole number",
-    ),
-    (
-        "clip_vit_b_32",
-        {"vision_num_hidden_layers": 0},
-        "vision_num_hidden_layers=.* must be a whole number",
     ),
     (
         "samvit_base_patch16",
@@ -201,11 +167,6 @@ SETTINGS = [
         "samvit_base_patch16",
         {"depth": 4},
         r"global_attn_indexes=\(2, 5, 8, 11\); wanted numbers of blocks, from 0 to 3",
-    ),
-    (
-        "samvit_base_patch16",
-        {"window_size": 0},
-        "window_size=0 must be a whole number of at least 1",
     ),
     ("samvit_base_patch16", {"neck_chans": 0}, "out_channels=0"),
     (
@@ -264,7 +225,6 @@ SETTINGS = [
         {"rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
         "rope_scaling={'rope_type': 'yarn', 'factor': 4.0}: wanted None or the type 'llama3'",
     ),
-    ("t5_small", {"num_decoder_layers": 0}, "T5: num_decoder_layers=0 must be"),
     (
         "bert_tiny",
         {"num_attention_heads": 5},
@@ -275,7 +235,6 @@ SETTINGS = [
         {"nhead": 7},
         "embed_dim=512 cannot be divided by num_heads=7",
     ),
-    ("lstm_classifier", {"dropout": 1.5}, r"1\.5"),
     (
         "unetplusplus",
         {"encoder": "resnet20"},
@@ -301,9 +260,7 @@ SETTINGS = [
     ("deeplabv3plus", {"encoder_depth": 2}, "wanted a whole number from 3 to 5"),
     ("unetplusplus", {"decoder_channels": (4, 4)}, "numbers, exactly 5"),
     ("pspnet", {"num_classes": 0}, "num_classes"),
-    ("fpn", {"dims": 4}, "dims=4; wanted 1, 2, 3"),
     ("fpn", {"segmentation_channels": 48}, "32"),
-    ("deeplabv3", {"rates": 12}, "rates=12 must be a list"),
     ("fcn_resnet50", {"backbone": "resnet18"}, "block='bottleneck' does"),
     (
         "resnet50",

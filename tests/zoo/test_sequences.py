@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import stats
 
 from deliralike import backends, random, zoo
@@ -94,7 +95,7 @@ def test_a_language_model_does_not_look_ahead(name):
     before = quickly(backend, net, x)
     x[:, 4] = x[:, 4] % 10 + 1
     after = quickly(backend, net, x)
-    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert_array_equal(after[:, :4], before[:, :4])
     assert (np.abs(after[:, 4:] - before[:, 4:]).max(axis=2) > 1e-6).all()
 
 
@@ -116,13 +117,13 @@ def test_padding_changes_nothing(name, backend):
     net, x, valid = network(backend, name), tokens(), [4, 7]
     padded = quickly(backend, net, x, end(name, valid, 7))
     x[0, 4:] = [3, 1, 4]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         quickly(backend, net, x, end(name, valid, 7))[:, :4], padded[:, :4]
     )
     shorter = quickly(backend, net, x[:1, :4])
-    np.testing.assert_allclose(padded[:1, :4], shorter, rtol=1e-12, atol=1e-14)
+    assert_allclose(padded[:1, :4], shorter, rtol=1e-12, atol=1e-14)
     whole = quickly(backend, net, x)
-    np.testing.assert_allclose(padded[1:], whole[1:], rtol=1e-12, atol=1e-14)
+    assert_allclose(padded[1:], whole[1:], rtol=1e-12, atol=1e-14)
 
 
 def test_a_token_that_is_masked_out_is_not_seen_by_later_ones():
@@ -133,9 +134,7 @@ def test_a_token_that_is_masked_out_is_not_seen_by_later_ones():
     mask[:, 2] = 0
     before = quickly(backend, net, x, mask)
     x[:, 2] = x[:, 2] % 10 + 1
-    np.testing.assert_array_equal(
-        quickly(backend, net, x, mask)[:, others], before[:, others]
-    )
+    assert_array_equal(quickly(backend, net, x, mask)[:, others], before[:, others])
 
 
 @pytest.mark.parametrize(
@@ -167,7 +166,7 @@ def test_dropout_is_the_same_on_every_backend(name, backend):
         ).train()
         with random.portable(5):
             outputs.append(quickly(net.backend, net, tokens()))
-    np.testing.assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
+    assert_allclose(*outputs, rtol=1e-10, atol=1e-12)
     assert (
         np.abs(outputs[0] - quickly(backend, network(backend, name), tokens())).max()
         > 1e-3
@@ -190,7 +189,7 @@ def test_rotary_frequencies_are_those_of_transformers(name):
     )
     rotary = transformers.models.llama.modeling_llama.LlamaRotaryEmbedding(config)
     came = frequencies(64, theta, scaling)
-    np.testing.assert_allclose(came, rotary.inv_freq.numpy(), rtol=1e-6)
+    assert_allclose(came, rotary.inv_freq.numpy(), rtol=1e-6)
     assert (scaling is None) == bool(np.isclose(came[-1], theta ** (-62 / 64)))
 
 
@@ -206,12 +205,12 @@ def test_rows_of_distances_are_those_of_transformers(
     )
     stack = Stack.on(backend)(3, 4, 0, not both_sides, buckets, longest, 0.0)
     came = stack._bucket_numbers(backend.array(distances))
-    np.testing.assert_array_equal(backend.to_numpy(came), wanted.numpy())
+    assert_array_equal(backend.to_numpy(came), wanted.numpy())
 
 
 def test_the_table_of_sines_of_whisper_is_that_of_transformers():
     wanted = transformers.models.whisper.modeling_whisper.sinusoids(40, 12)
-    np.testing.assert_allclose(sines_then_cosines(40, 12), wanted.numpy(), atol=1e-5)
+    assert_allclose(sines_then_cosines(40, 12), wanted.numpy(), atol=1e-5)
 
 
 # State spaces
@@ -235,8 +234,8 @@ def test_a_scan_by_chunks_is_the_recurrence(backend, tokens, chunk_size):
         added = x[:, step, ..., None] * to_state
         state = np.exp(logs[:, step, ..., None, None]) * state + added
         outputs.append((state * from_state).sum(-1))
-    np.testing.assert_allclose(came[0], np.stack(outputs, 1), rtol=1e-12, atol=1e-13)
-    np.testing.assert_allclose(came[1], state, rtol=1e-12, atol=1e-13)
+    assert_allclose(came[0], np.stack(outputs, 1), rtol=1e-12, atol=1e-13)
+    assert_allclose(came[1], state, rtol=1e-12, atol=1e-13)
 
 
 def test_steps_start_on_a_logarithmic_scale():
@@ -258,7 +257,7 @@ def test_a_file_without_the_tied_head_is_complete():
     del state["lm_head.weight"]
     net = zoo.build("gpt2", backend=backend, **GPT)
     assert net.load_neutral_state(state).complete
-    np.testing.assert_array_equal(
+    assert_array_equal(
         net.neutral_state()["lm_head.weight"], state["transformer.wte.weight"]
     )
 
@@ -282,7 +281,7 @@ def test_files_of_the_body_alone_fit_through_their_layout(label, body, table, he
     assert net.load_neutral_state(
         layout.from_layout(body, list(net.neutral_slots()))
     ).complete
-    np.testing.assert_array_equal(net.neutral_state()[f"{head}.weight"], body[table])
+    assert_array_equal(net.neutral_state()[f"{head}.weight"], body[table])
 
 
 @pytest.mark.parametrize("label", ["whisper_tiny", "mamba2_130m", "mamba2_130m masked"])
@@ -309,7 +308,7 @@ def test_files_of_state_spaces_fit():
     published["backbone.embedding.weight"] = table
     report = zoo.load(net, published)
     assert report.missing == report.unexpected == ()
-    np.testing.assert_equal(net.neutral_state(), state)
+    assert_equal(net.neutral_state(), state)
 
 
 @pytest.mark.parametrize("num_classes", [0, 3])
@@ -347,7 +346,7 @@ def test_a_file_of_berts_pretraining_fits():
     layout = next(layout for layout in net.keymaps if layout.name == "old pretraining")
     state = net.adapt_state(layout.from_layout(published, list(net.neutral_slots())))
     assert net.load_neutral_state(state).complete
-    np.testing.assert_array_equal(
+    assert_array_equal(
         net.neutral_state()["pooler.dense.weight"],
         published["bert.pooler.dense.weight"],
     )
@@ -362,7 +361,7 @@ def test_the_table_of_sines_is_computed_for_another_length():
     )
     table = long.neutral_state()["positions.pe"]
     came = short.adapt_weight("positions.pe", table, (5, 12))
-    np.testing.assert_allclose(came, table[:5], atol=1e-7)
+    assert_allclose(came, table[:5], atol=1e-7)
 
 
 # Start values

@@ -20,7 +20,7 @@ from deliralike.backends.chainer.kernels import (
     recurrence,
     windows,
 )
-from deliralike.backends.chainer.kernels.fused import are_plain
+from deliralike.backends.chainer.kernels.fused import SiLU, are_plain
 from deliralike.backends.chainer.kernels.geometry import Geometry
 from deliralike.backends.chainer.kernels.windows import windows_over
 from deliralike.backends.chainer.network import BufferValue, Parameter
@@ -117,6 +117,11 @@ class ChainerFunctions(Functions):
         if x.dtype.kind != "f":
             return super().relu6(x)
         return nodes.ReLU(cap=6.0).apply((x,))[0]
+
+    def silu(self, x, inplace=False):
+        if not are_plain(x):
+            return super().silu(x)
+        return SiLU(super().silu).of(x)[0]
 
     def abs(self, x):
         if x.dtype.kind != "f":
@@ -251,6 +256,8 @@ class ChainerFunctions(Functions):
             raise ShapeError(
                 f"linear: x of shape {x.shape} does not fit a weight of shape {weight.shape}"
             )
+        if x.ndim == 2:
+            return F.linear(x, weight, bias)
         rows = F.reshape(x, (-1, x.shape[-1]))
         y = F.linear(rows, weight, bias)
         return F.reshape(y, (*x.shape[:-1], weight.shape[0]))

@@ -206,10 +206,12 @@ def _batched(
     count = next(
         x.shape[axis] for x, axis in zip(values, axes, strict=True) if axis is not None
     )
-    items = [
-        batching.bdim_at_front(x, axis, count)
-        for x, axis in zip(values, axes, strict=True)
-    ]
+    items = []
+    for x, axis in zip(values, axes, strict=True):
+        if axis is None:
+            items.append(jnp.broadcast_to(x, (count, *x.shape)))
+        else:
+            items.append(jnp.moveaxis(x, axis, 0))
     return lax.map(lambda pair: primitive.bind(*pair, windows=windows), items), 0
 
 

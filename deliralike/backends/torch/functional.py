@@ -403,6 +403,12 @@ class TorchFunctions(Functions):
     def leaky_relu(self, x, negative_slope=0.01, inplace=False):
         return F.leaky_relu(x, negative_slope)
 
+    def prelu(self, x, weight):
+        return F.prelu(x, weight)
+
+    def elu(self, x, alpha=1.0, inplace=False):
+        return F.elu(x, alpha)
+
     def silu(self, x, inplace=False):
         return F.silu(x)
 

@@ -206,7 +206,8 @@ class _Joiner:
             vector = np.stack(column)
         if self.scalars == "stack":
             return vector
-        values = [vector[index] for index in range(len(column))]
+        # Flags become numbers, which can be counted.
+        values = [vector[index] * 1 for index in range(len(column))]
         if self.scalars == "mean":
             total = mean_by_samples(values, self.sizes)
         else:

@@ -155,7 +155,11 @@ def complete(settings: Settings, dataset: data.Dataset) -> Settings:
         )
     given = architecture.rename_settings(settings.network_settings)
     chosen = _from_data(architecture, dataset) | given
-    length = settings.length(settings.epochs * _updates(settings, dataset))
+    batches = data.batch_count(
+        len(dataset.train.labels), settings.batch_size, settings.drop_last
+    )
+    updates = -(-batches // settings.accumulate)  # of an epoch
+    length = settings.length(settings.epochs * updates)
     usual = METRICS_BY_TASK.get(dataset.task, METRICS_OF_OTHERS)
     return settings.with_(
         batch_transforms=with_classes(settings.batch_transforms, len(dataset.classes)),
@@ -446,14 +450,6 @@ def _metric(name: str, dataset: data.Dataset) -> dict[str, Any]:
     if metric_takes(name, "columns") and len(dataset.classes) > 1:
         return {"name": name, "columns": dataset.classes}
     return {"name": name}
-
-
-def _updates(settings: Settings, dataset: data.Dataset) -> int:
-    """Return the number of updates of an epoch."""
-    batches = data.batch_count(
-        len(dataset.train.labels), settings.batch_size, settings.drop_last
-    )
-    return -(-batches // settings.accumulate)
 
 
 def _from_data(architecture: zoo.Architecture, dataset: data.Dataset) -> dict[str, Any]:

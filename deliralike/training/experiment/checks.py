@@ -161,13 +161,19 @@ def _each(check: Check, key: str, values: Iterable[Any]) -> tuple[Any, ...]:
 def arguments_of(make: Callable[..., Any], *unwanted: str) -> Check:
     """Return a check for a table of arguments of `make`, except those in `unwanted`."""
     allowed = []
+    required = []
     for name, parameter in inspect.signature(make).parameters.items():
         if parameter.kind is not parameter.VAR_KEYWORD and name not in unwanted:
             allowed.append(name)
+            if parameter.default is parameter.empty:
+                required.append(name)
 
     def check(key: str, value: Any) -> Table:
         settings = table(key, value)
         refuse_unknown_settings(key, settings, allowed)
+        for name in required:
+            if name not in settings:
+                raise SettingError(f"{key} needs {name!r}: {key} = {{{name} = ...}}")
         return settings
 
     return check

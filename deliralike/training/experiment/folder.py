@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deliralike.errors import SettingError, naming
-from deliralike.setting_types import TypedSettings
+from deliralike.setting_types import TypedSettings, refuse_other_types
 from deliralike.training.array_file import replace_text
 from deliralike.training.history import Epoch, History, Step
 from deliralike.training.json_nests import without_nan
@@ -231,11 +231,11 @@ def read_status(folder: Path) -> Status | None:
     content = read_json(folder / STATUS)
     try:
         status = Status(**content)
-    except (TypeError, SettingError) as error:
+        status = replace(status, metrics=_number(status.metrics))
+    except (TypeError, ValueError) as error:
         raise SettingError(
             f"{str(folder / STATUS)!r} does not hold the status of a run: {error}"
         ) from error
-    status = replace(status, metrics=_number(status.metrics))
     if status.status == RUNNING:
         with suppress(SettingError), lock_folder(folder):
             return replace(status, status=KILLED)
@@ -275,19 +275,10 @@ def _record(line: str) -> Step | Epoch | None:
         values = {
             name: _number(value) for name, value in content.items() if name in known
         }
-        record: Step | Epoch = kind(**values)
-        for number in _numbers_of(record):
-            float(number)  # an error if it is none
+        refuse_other_types(line, kind, values)
+        return kind(**values)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-    return record
-
-
-def _numbers_of(record: Step | Epoch) -> list[float]:
-    if isinstance(record, Step):
-        losses = record.losses.values()
-        return [record.epoch, record.loss, record.seconds, record.samples, *losses]
-    return [record.epoch, record.steps, *record.held_out.values()]
 
 
 def read_last_start(folder: Path) -> dict[str, Any]:
@@ -325,7 +316,10 @@ def _number(value: Any) -> Any:
     """Return a value with NaN in the place of None, since JSON has no NaN."""
     if isinstance(value, Mapping):
         return {name: _number(each) for name, each in value.items()}
-    return math.nan if value is None else value
+    if value is None:
+        return math.nan
+    float(value)  # an error if it is none
+    return value
 
 
 _KINDS: dict[str, Any] = {"step": Step, "epoch": Epoch}

@@ -47,12 +47,12 @@ class Interval:
         """Return the interval of the mean of these values."""
         mean = float(np.mean(values))
         count = len(values)
-        low = high = math.nan
+        spread = math.nan
         if count > 1:
             stats = importlib.import_module("scipy.stats")
-            ends = stats.t.interval(LEVEL, count - 1, mean, stats.sem(values))
-            low, high = map(float, ends)
-        return cls(mean, low, high, tuple(map(float, values)))
+            quantile = stats.t.ppf((1 + LEVEL) / 2, count - 1)
+            spread = float(quantile * stats.sem(values))
+        return cls(mean, mean - spread, mean + spread, tuple(map(float, values)))
 
     def __str__(self) -> str:
         return f"{self.mean:.4g} [{self.low:.4g}, {self.high:.4g}]"
@@ -122,7 +122,6 @@ def summary(figures: Sequence[Mapping[str, Any]]) -> dict[str, Interval]:
     intervals = {}
     for name in figures[0]:
         values = [each[name] for each in figures if name in each]
-        are_numbers = not any(map(np.ndim, values))
-        if len(values) == len(figures) and are_numbers:
+        if len(values) == len(figures):
             intervals[name] = Interval.of(values)
     return intervals

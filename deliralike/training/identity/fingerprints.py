@@ -8,7 +8,7 @@ are not in them: these may change.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,7 +92,7 @@ def refuse_differences(
         more = len(refused) - _MOST_NAMED
         if more > 0:
             listed.append(f"and {more} more")
-        names = sorted(_kinds(refused))
+        names = sorted({path.partition(".")[0] for path in refused})
         raise CheckpointError(
             f"the checkpoint is one of another run: {'; '.join(listed)}. Give the run what it "
             f"had, take the change on purpose with accept={names}, or begin a new one from the "
@@ -198,7 +198,11 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
 
     A number that was set by hand since has its new value.
     """
-    arguments = _defaults(written) | (recorded_arguments(block) or {})
+    arguments = {}
+    for name, parameter in inspect.signature(written.__init__).parameters.items():
+        if parameter.default is not parameter.empty:
+            arguments[name] = parameter.default
+    arguments |= recorded_arguments(block) or {}
     values = {}
     for name, argument in arguments.items():
         value = vars(block).get(name)
@@ -207,14 +211,6 @@ def _arguments(written: Any, block: Any) -> dict[str, Any]:
         if not isinstance(argument, Block) and not callable(argument):
             values[name] = argument
     return values
-
-
-def _defaults(written: Any) -> dict[str, Any]:
-    """Return the arguments of a class that have defaults."""
-    parameters = inspect.signature(written.__init__).parameters.values()
-    return {
-        each.name: each.default for each in parameters if each.default is not each.empty
-    }
 
 
 def _attributes(block: Any) -> dict[str, Any]:
@@ -229,19 +225,11 @@ def _attributes(block: Any) -> dict[str, Any]:
 # Comparing ----------------------------------------------------------------------------------------
 
 
-def _kind(path: str) -> str:
-    return path.partition(".")[0]
-
-
-def _kinds(paths: Iterable[str]) -> set[str]:
-    return set(map(_kind, paths))
-
-
 def _of_another_backend(before: Texts, here: Texts) -> Callable[[str], bool]:
     """Return a function that tells whether another backend has another name, or none, at a path."""
 
     def skipped(path: str) -> bool:
-        kind = _kind(path)
+        kind = path.partition(".")[0]
         if kind in _OF_BACKEND:
             return True
         if kind == "network" and not (path in before and path in here):

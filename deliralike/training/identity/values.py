@@ -99,9 +99,14 @@ def _text_and_parts(value: Any, above: Above) -> tuple[str, Parts]:
     if isinstance(value, _APART):
         return UNKNOWN, {}
     if hasattr(value, "__array__") and hasattr(value, "dtype"):
-        return _array(value), {}
+        try:
+            return array_text(value), {}
+        except Exception:  # noqa: BLE001
+            return UNKNOWN, {}  # an array of another device may refuse to be read
     if isinstance(value, Mapping):
-        return f"{type(value).__name__} of {len(value)}", _items(value)
+        items = value.items()
+        named = {str(key): item for key, item in items if _scalar_text(key) is not None}
+        return f"{type(value).__name__} of {len(value)}", named
     if isinstance(value, list | tuple | set | frozenset):
         return _sequence(value, above)
     if isinstance(value, functools.partial):
@@ -116,19 +121,6 @@ def _text_and_parts(value: Any, above: Above) -> tuple[str, Parts]:
     if isinstance(value, type):
         return f"class {value.__name__}", {}
     return _object(value)
-
-
-def _items(value: Mapping[Any, Any]) -> Parts:
-    items = value.items()
-    return {str(key): item for key, item in items if _scalar_text(key) is not None}
-
-
-def _array(value: Any) -> str:
-    # An array of another device or library may refuse to be read.
-    try:
-        return array_text(value)
-    except Exception:  # noqa: BLE001
-        return UNKNOWN
 
 
 def _sequence(value: Collection[Any], above: Above) -> tuple[str, Parts]:
@@ -210,7 +202,8 @@ def differences(
     differing: dict[str, str] = {}
 
     def is_settled(path: str) -> bool:
-        return path in differing or _is_open(path, before, here) or skipped(path)
+        is_unknown = UNKNOWN in (before.get(path), here.get(path))
+        return path in differing or is_unknown or skipped(path)
 
     for path in dict.fromkeys([*here, *before]):
         if any(is_settled(parent) for parent in parents(path)):
@@ -232,8 +225,3 @@ def parents(path: str) -> Iterable[str]:
     parts = path.split(".")
     for count in range(1, len(parts) + 1):
         yield ".".join(parts[:count])
-
-
-def _is_open(path: str, before: Texts, here: Texts) -> bool:
-    """Return whether nothing is known at a path on one of the two sides."""
-    return UNKNOWN in (before.get(path), here.get(path))

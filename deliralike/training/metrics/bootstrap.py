@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from deliralike.errors import BatchError, SettingError
-from deliralike.nn import start
+from deliralike.random import philox
 
 
 def intervals(
@@ -36,7 +36,7 @@ def intervals(
             f"an interval by bootstrap needs at least two samples, and there is {count}"
         )
     values = statistic(np.arange(count))
-    bits = np.random.Philox(key=start.key(seed, "training/bootstrap"))
+    bits = philox(seed, "training/bootstrap", 0)
     draws = []
     for _ in range(resamples):
         draws.append(statistic(bits.random_raw(count) % np.uint64(count)))

@@ -9,13 +9,13 @@ import numpy as np
 
 from deliralike.data.packages import needed
 from deliralike.training.metrics.labels import log_softmax
-from deliralike.training.metrics.metric import Figures, Rows
-from deliralike.training.metrics.scores import ClassMetric, refuse_mean
+from deliralike.training.metrics.metric import Rows
+from deliralike.training.metrics.scores import LabelMetric
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ranking(ClassMetric):
-    """The base of `RocAuc` and `AveragePrecision`: one class against the rest, for each class.
+class Ranking(LabelMetric):
+    """The base of `RocAuc` and `AveragePrecision`: one class against the rest, and their mean.
 
     Two classes are one question: class 1 against class 0. A class to which all labels belong, or
     none, has the figure NaN and is left out of the mean; the mean is NaN when all figures are.
@@ -25,13 +25,6 @@ class Ranking(ClassMetric):
     function: ClassVar[str]  # of scikit-learn
     needs_negatives: ClassVar[bool] = False
     pads = True  # a place of zeros is not counted
-    by_class: bool = False
-
-    def __post_init__(self) -> None:
-        """Check the settings."""
-        super().__post_init__()
-        if self.by_class:
-            refuse_mean(self.classes or (), "class", self.name)
 
     def evidence(self, outputs: Any, targets: Any) -> Rows:
         """Return the scores of each question in the order of probabilities, and its answers.
@@ -42,8 +35,7 @@ class Ranking(ClassMetric):
         batch = self.labelled(outputs, targets)
         scores = batch.scores.astype(np.float64)
         if not self.from_probabilities:
-            with np.errstate(invalid="ignore"):  # inf - inf
-                scores = log_softmax(scores)
+            scores = _log_odds(scores)
         questions = np.array([1])
         if batch.classes > 2:
             questions = np.arange(batch.classes)
@@ -54,30 +46,23 @@ class Ranking(ClassMetric):
             "counted": batch.counted,
         }
 
-    def compute(self, evidence: Any) -> Figures:
-        """Return the mean over the questions, or with `by_class` each figure and ``"mean"``."""
+    def compute(self, evidence: Any) -> float:
+        """Return the mean over the questions that have a figure."""
         counted = evidence["counted"]
         figures = []
-        has_nan = False
         for question in range(evidence["scores"].shape[1]):
             scores = evidence["scores"][:, question][counted]
-            figures.append(
-                self._figure(scores, evidence["positive"][:, question][counted])
-            )
-            has_nan |= bool(np.isnan(scores).any())
-        defined = [figure for figure in figures if not np.isnan(figure)]
-        mean = float("nan")
-        if defined and not has_nan:
-            mean = float(np.mean(defined))
-        if not self.by_class:
-            return mean
-        names = self.class_names(max(len(figures), 2))[-len(figures) :]
-        return dict(zip(names, figures, strict=True)) | {"mean": mean}
+            if np.isnan(scores).any():
+                return float("nan")
+            figure = self._figure(scores, evidence["positive"][:, question][counted])
+            if not np.isnan(figure):
+                figures.append(figure)
+        return float(np.mean(figures)) if figures else float("nan")
 
     def _figure(self, scores: np.ndarray, positive: np.ndarray) -> float:
         """Return scikit-learn's figure; NaN where the answers of one kind are not there."""
         has_both = positive.any() and not (self.needs_negatives and positive.all())
-        if not has_both or np.isnan(scores).any():
+        if not has_both:
             return float("nan")
         package = needed(
             "sklearn.metrics", package="scikit-learn", extra="data", purpose="a ranking"
@@ -96,8 +81,6 @@ class RocAuc(Ranking):
     mean; NaN when there is no other, or a score is NaN.
 
     Args:
-        classes: Names of the classes; their numbers when not given.
-        by_class: Give the figure of each class and ``"mean"``.
         ignored: The label that does not count.
         from_probabilities: Whether scores are probabilities; else they are logits.
 
@@ -142,3 +125,22 @@ class AveragePrecision(Ranking):
 
     name = "average-precision"
     function = "average_precision_score"
+
+
+def _log_odds(logits: np.ndarray) -> np.ndarray:
+    """Return ``log(p / (1 - p))`` along axis 1, which does not saturate as `p` does.
+
+    NaN where a logit is NaN or plus infinity.
+    """
+    logits = np.where(logits == np.inf, np.nan, logits)
+    top = logits.argmax(axis=1, keepdims=True)
+    others = logits.copy()
+    np.put_along_axis(others, top, -np.inf, axis=1)
+    # inf - inf; and infinities of the top, which are written over
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_p = log_softmax(logits)
+        odds = log_p - np.log1p(-np.exp(log_p))
+        of_top = np.take_along_axis(logits, top, axis=1)
+        of_top = of_top - np.logaddexp.reduce(others, axis=1, keepdims=True)
+    np.put_along_axis(odds, top, of_top, axis=1)
+    return odds
