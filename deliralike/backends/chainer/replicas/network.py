@@ -96,18 +96,23 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         copies = self.network._copies
         self._draws = []
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
-        norms = []
-        if len(shares.sizes) > 1:
+        synchronised: AbstractContextManager[None] = nullcontext()
+        if len(shares.sizes) > 1 and self.may_synchronise():
             norms = batch_norms(chain.from_iterable(copies.links))
-        synchronised = [link for link in norms if self.is_synchronised(link)]
+            norms = [link for link in norms if self.is_synchronised(link)]
+            synchronised = synchronised_links(norms)
         try:
-            with equal_start_values(copies), synchronised_links(synchronised):
+            with equal_start_values(copies), synchronised:
                 yield
         finally:
             copies.remember()
         self._reports.combine()
         if any(draws.generator is not None for draws in self._draws):
             np.random.randint(2**31)  # the number that `draw_seed` has returned
+
+    def may_synchronise(self) -> bool:
+        """Return whether some batch normalisation may have the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
 
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch."""
