@@ -12,6 +12,7 @@ import inspect
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -306,15 +307,28 @@ def _native(slots: Any, given: Any, leaves: Sequence[Any]) -> list[Any]:
     return changed
 
 
-def blocks_of(network: Any) -> list[Any]:
-    """Return the native network with all of its blocks, each once."""
-    return list({id(block): block for block in parts(network)}.values())
+def in_code_of_users(
+    package: str, intercept_calls: Callable[..., AbstractContextManager[None]]
+) -> Callable[..., AbstractContextManager[None]]:
+    """Return `Backend.intercept_native_functions` of a framework.
 
+    A network that is a single layer of the framework's own is left alone.
 
-def is_layer_of(package: str, network: Any) -> bool:
-    """Return whether a network is a single layer of a framework's own: its code is no user's."""
-    blocks = blocks_of(network)
-    return len(blocks) == 1 and type(blocks[0]).__module__.partition(".")[0] == package
+    Args:
+        package: The framework's name.
+        intercept_calls: Called with the blocks of the native network, and the interceptor.
+    """
+
+    def intercept(
+        network: Any, interceptor: Interceptor
+    ) -> AbstractContextManager[None]:
+        blocks = list({id(block): block for block in parts(network)}.values())
+        kinds = [type(block).__module__.partition(".")[0] for block in blocks]
+        if kinds == [package]:
+            return nullcontext()
+        return intercept_calls(blocks, interceptor)
+
+    return intercept
 
 
 # Layouts

@@ -27,6 +27,7 @@ from deliralike.network.state import Slot
 from deliralike.network.tree import walk
 from deliralike.nn import checks, geometry
 from deliralike.nn.functional import Functions
+from deliralike.nn.primitives import axis_of
 
 
 class ShapeArray:
@@ -256,14 +257,17 @@ class OutlineFunctions(Functions):
 
     def sum(self, x, dim=None, keepdim=False):
         if dim is None:
-            dim = range(len(x.shape))
+            dim = range(x.ndim)
         elif isinstance(dim, int | np.integer):
             dim = (dim,)
-        # As a view, since a reduction of NumPy's would read all elements.
-        index: list[Any] = [slice(None)] * len(x.shape)
-        for axis in dim:
-            index[axis] = slice(1) if keepdim else 0
-        return _by_numpy(getitem, x, tuple(index))
+        reduced = {axis_of(axis, x.ndim) for axis in dim}
+        shape = []
+        for axis, size in enumerate(x.shape):
+            if axis not in reduced:
+                shape.append(size)
+            elif keepdim:
+                shape.append(1)
+        return ShapeArray(shape, x.dtype)
 
     mean = max_along = sum
 
@@ -439,7 +443,7 @@ class AbstractOutlineNetwork(AbstractNetwork):
         box.output = block.output
         index = frozenset([len(trace.flow) - 1])
         return nest.map_where(
-            _is_shape_array, lambda array: array.with_sources(index), output
+            BACKEND.is_array, lambda array: array.with_sources(index), output
         )
 
     def _box(self, trace: Trace, block: Block, arguments: Any) -> Flow | None:
@@ -572,10 +576,6 @@ def _resized(x: ShapeArray, dim: int, length: int) -> ShapeArray:
     shape = list(x.shape)
     shape[dim] = length
     return ShapeArray(shape, x.dtype)
-
-
-def _is_shape_array(leaf: Any) -> bool:
-    return isinstance(leaf, ShapeArray)
 
 
 BACKEND = OutlineBackend()

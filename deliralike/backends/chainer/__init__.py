@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from deliralike.backends.chainer.replicas.optimizer import (
     ParallelOptimizerUpdateModelParameters,
 )
 from deliralike.backends.chainer.update_rules import NeutralOptimizer
-from deliralike.backends.native_calls import blocks_of, is_layer_of
+from deliralike.backends.native_calls import in_code_of_users
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
 from deliralike.optim.loss import LossResult
@@ -137,12 +137,9 @@ class ChainerBackend(Backend):
         value = float(arrays.numpy(loss))
         return Gradients(value, of_parameters, of_inputs, self.to_numpy(extras))
 
-    def intercept_native_functions(
-        self, network: Any, interceptor: Callable[..., Any]
-    ) -> AbstractContextManager[None]:
-        if is_layer_of("chainer", network):
-            return nullcontext()
-        return native_functions.intercept_calls(blocks_of(network), interceptor)
+    intercept_native_functions = staticmethod(
+        in_code_of_users("chainer", native_functions.intercept_calls)
+    )
 
     in_float64 = staticmethod(native_functions.in_float64)
 

@@ -67,7 +67,7 @@ class ChainerOptimizer(BackwardOptimizer):
         parameters = self._owned.parameters
         group_numbers: dict[str, int] = {}
         if isinstance(native, NeutralOptimizer):
-            group_numbers = native.group_numbers(self.owned_slots())
+            group_numbers = native.hyperparam.groups.indices(self.owned_slots())
         _tell_of_ties(network)
         if native.target is None:
             native.setup(network if pattern is None else Part(parameters))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from deliralike.backends.chainer.arrays import chainer
-from deliralike.network.state import Slot
 from deliralike.optim import rules
 from deliralike.optim.groups import Groups
 
@@ -55,10 +52,6 @@ class NeutralOptimizer(chainer.optimizer.GradientMethod):
         super().__init__()
         self.hyperparam.groups = groups
         self.hyperparam.group = 0
-
-    def group_numbers(self, slots: Mapping[str, Slot]) -> dict[str, int]:
-        """Return the group numbers of parameters, by name."""
-        return self.hyperparam.groups.indices(slots)
 
     @property
     def lr(self) -> float:

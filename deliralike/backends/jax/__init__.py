@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import flax
@@ -42,7 +42,7 @@ from deliralike.backends.jax.replicas.optimizer import DataParallelJaxOptimizer
 from deliralike.backends.jax.replicas.programs import summed_gradients
 from deliralike.backends.jax.update_rules import NativeRule, NeutralRule
 from deliralike.backends.jax.variables import array_of, set_array
-from deliralike.backends.native_calls import blocks_of, is_layer_of
+from deliralike.backends.native_calls import in_code_of_users
 from deliralike.errors import CapabilityError, DeviceError
 from deliralike.network.base import AbstractNetwork
 from deliralike.optim.groups import Groups, Settings
@@ -149,12 +149,9 @@ class JaxBackend(Backend):
 
     same_trace_only = staticmethod(native_functions.same_trace_only)
 
-    def intercept_native_functions(
-        self, network: Any, interceptor: Callable[..., Any]
-    ) -> AbstractContextManager[None]:
-        if is_layer_of("flax", network):
-            return nullcontext()
-        return native_functions.intercept_calls(blocks_of(network), interceptor)
+    intercept_native_functions = staticmethod(
+        in_code_of_users("flax", native_functions.intercept_calls)
+    )
 
     def set_dtype(self, network: AbstractNetwork, dtype: str) -> None:
         before = np.dtype(network.dtype_name)

@@ -191,13 +191,6 @@ def _array(path: Path, place: trees.Path, leaf: Any) -> np.ndarray:
         raise WeightFileError(f"{path}: {error}; {_WANTED}") from None
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
-    """The array, in storage that is the caller's."""
-    if array.flags.owndata and array.flags.writeable:
-        return array
-    return array.copy()
-
-
 def _is_key(place: trees.Path, leaf: Any) -> bool:
     """Return whether a leaf is one of nnx's random keys or their counts.
 
@@ -214,7 +207,8 @@ def _state(path: Path, tree: Any, notes: list[str]) -> dict[str, np.ndarray]:
         if _is_key(place, leaf):
             notes.append(f"random keys under {_RNG_KEYS!r} left aside")
         elif leaf is not None:
-            arrays[place] = _owned(_array(path, place, leaf))
+            array = _array(path, place, leaf)
+            arrays[place] = np.require(array, requirements=["OWNDATA", "WRITEABLE"])
     if not arrays:
         raise WeightFileError(f"{path} holds no arrays; {_WANTED}")
     return trees.neutral(arrays)

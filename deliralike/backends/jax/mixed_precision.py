@@ -6,7 +6,6 @@ A compiled program is made for each precision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
@@ -16,14 +15,10 @@ import numpy as np
 from deliralike.backends.jax.functional import JaxFunctions, value_of
 from deliralike.nn.arguments import EXACT, NORMS, PRODUCTS, autocast
 
-# part of what JAX keys its compiled programs by, yours as well
-_precision = jax.make_user_context(None)
+# A context in which the functions of `nn` compute in a shorter type. It is part of what JAX keys
+# its compiled programs by, yours as well.
+computing_in = jax.make_user_context(None)
 _CAST = (jnp.float32, jnp.bfloat16, jnp.float16)
-
-
-def computing_in(precision: str) -> AbstractContextManager[Any]:
-    """A context in which the functions of `nn` compute in a shorter type."""
-    return _precision(precision)
 
 
 def cast(value: Any, dtype: str) -> Any:
@@ -70,7 +65,7 @@ def blended(
 
 
 def _current() -> str | None:
-    return _precision.value
+    return computing_in.value
 
 
 def _autocast(name: str, **options: Any) -> None:

@@ -17,6 +17,7 @@ from deliralike.backends.jax import arrays
 from deliralike.backends.jax.compiled import nested_gradients
 from deliralike.backends.jax.network import walk
 from deliralike.errors import StateError
+from deliralike.network.core import unreplicated
 
 # Every stream that is still in use, with a number of its own.
 _streams_in_use: WeakKeyDictionary[RngStream, int] = WeakKeyDictionary()
@@ -104,7 +105,7 @@ def load_state(network: Any, state: Mapping[str, Any]) -> None:
 
 def words(network: Any) -> dict[str, np.ndarray]:
     """The positions of a network's random streams, as plain words by path."""
-    start(own_streams(_root(network)))
+    start(own_streams(unreplicated(network)))
     positions = {}
     for path, stream in _streams(network).items():
         positions[path] = np.array(_words(stream.get_value()))
@@ -113,7 +114,7 @@ def words(network: Any) -> dict[str, np.ndarray]:
 
 def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
     """Continue a network's random streams from words of the same paths."""
-    for stream in own_streams(_root(network)):
+    for stream in own_streams(unreplicated(network)):
         waiting.discard(stream)
     for path, stream in _streams(network).items():
         stream.set_value(_like(words[path], stream.get_value()))
@@ -121,17 +122,13 @@ def follow(network: Any, words: Mapping[str, np.ndarray]) -> None:
 
 def _streams(network: Any) -> dict[str, nnx.RngState]:
     """The keys and counts of a network by path; a replicated one has its root's."""
-    nodes = walk(_root(network))
+    nodes = walk(unreplicated(network))
     return {path: node for path, node in nodes if isinstance(node, nnx.RngState)}
 
 
 def own_streams(network: Any) -> list[RngStream]:
     """The streams of the random layers of this package in a network."""
     return [node for _, node in walk(network) if isinstance(node, RngStream)]
-
-
-def _root(network: Any) -> Any:
-    return network.root if network.parallelism.is_replicated else network
 
 
 def _is_typed(value: jax.Array) -> bool:

@@ -130,12 +130,7 @@ def find_launcher() -> str | None:
 
     Our own are asked first. An engine that cannot be loaded has started nothing.
     """
-    for name in _SHIPPED:
-        if get(name).has_started_this_process():
-            return name
     for name, target in _targets().items():
-        if name in _SHIPPED:
-            continue
         with suppress(ProcessError):  # a broken package disables only its own engine
             if _load(name, target).has_started_this_process():
                 return name

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 
 from deliralike import nest
 from deliralike.backends.base import Backend, Gradients
-from deliralike.backends.native_calls import is_layer_of
+from deliralike.backends.native_calls import in_code_of_users
 from deliralike.backends.torch import (
     arrays,
     dropout,
@@ -114,8 +114,7 @@ class TorchBackend(Backend):
     numbers = staticmethod(arrays.numbers)
 
     def detached(self, value: Any) -> Any:
-        has_graph = isinstance(value, torch.Tensor) and value.requires_grad
-        return value.detach() if has_graph else value
+        return value.detach() if arrays.takes_gradient(value) else value
 
     is_array = staticmethod(torch.is_tensor)
     split = staticmethod(arrays.split)
@@ -162,7 +161,7 @@ class TorchBackend(Backend):
         slots = network.neutral_slots().items()
         parameters = {name: slot.native for name, slot in slots if slot.trainable}
         by_replica = [parameters, *parallelism.replica_leaves(parameters)]
-        leaves = [leaf for leaf in nest.leaves(inputs) if _takes_gradient(leaf)]
+        leaves = [leaf for leaf in nest.leaves(inputs) if arrays.takes_gradient(leaf)]
         wanted = [*chain.from_iterable(map(dict.values, by_replica)), *leaves]
         # consumed in the order of `wanted`
         gradients = iter(torch.autograd.grad(loss, wanted, allow_unused=True))
@@ -174,7 +173,7 @@ class TorchBackend(Backend):
         by_parameter = {name: _numpy_or_none(total) for name, total in totals.items()}
         by_input = nest.map(
             lambda leaf: (
-                _numpy_or_none(next(gradients)) if _takes_gradient(leaf) else None
+                _numpy_or_none(next(gradients)) if arrays.takes_gradient(leaf) else None
             ),
             inputs,
         )
@@ -182,12 +181,9 @@ class TorchBackend(Backend):
             float(loss.detach()), by_parameter, by_input, self.to_numpy(extras)
         )
 
-    def intercept_native_functions(
-        self, network: Any, interceptor: Callable[..., Any]
-    ) -> AbstractContextManager[None]:
-        if is_layer_of("torch", network):
-            return nullcontext()
-        return native_functions.intercept_calls(interceptor)
+    intercept_native_functions = staticmethod(
+        in_code_of_users("torch", native_functions.intercept_calls)
+    )
 
     def set_dtype(self, network: torch.nn.Module, dtype: str) -> None:
         real = arrays.find_dtype(dtype)
@@ -352,10 +348,6 @@ def _graph_leaf(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.is_floating_point():
         return value.detach().requires_grad_()
     return value
-
-
-def _takes_gradient(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.requires_grad
 
 
 def _numpy_or_none(gradient: torch.Tensor | None) -> np.ndarray | None:

@@ -140,6 +140,11 @@ def _is_accelerated(value: Any) -> bool:
     )
 
 
+def takes_gradient(value: Any) -> bool:
+    """Return whether a value is a tensor that gradients are taken for."""
+    return isinstance(value, torch.Tensor) and value.requires_grad
+
+
 def is_distributed(value: Any) -> bool:
     """Return whether a tensor is a ``DTensor``, without the slow import of its package."""
     return hasattr(value, "full_tensor")

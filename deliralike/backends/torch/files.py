@@ -60,9 +60,7 @@ def write(path: Path, state: Mapping[str, np.ndarray]) -> None:
     """Write a plain dict of tensors, which ``torch.load(weights_only=True)`` reads."""
     tensors = {}
     for name, array in state.items():
-        if not array.flags.writeable:
-            array = array.copy()
-        tensors[name] = torch.from_numpy(array)
+        tensors[name] = torch.from_numpy(np.require(array, requirements=["WRITEABLE"]))
     # given an open file, PyTorch does not write the file's name into it
     with path.open("wb") as file:
         torch.save(tensors, file)

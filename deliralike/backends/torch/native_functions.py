@@ -32,7 +32,7 @@ from deliralike.backends.torch import unstable
 
 
 @contextmanager
-def intercept_calls(interceptor: Interceptor) -> Iterator[None]:
+def intercept_calls(blocks: Any, interceptor: Interceptor) -> Iterator[None]:
     """Let `interceptor` make this thread's calls of PyTorch's functions, in a ``with`` block."""
     with _Following(Follower(interceptor, _is_array, _is_open)):
         yield

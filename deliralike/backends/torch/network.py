@@ -250,10 +250,7 @@ def first_tensor(
 
     PyTorch's own iterators take ten times as long, which counts in each step.
     """
-    for tensor in module._parameters.values():
-        if tensor is not None and is_wanted(tensor):
-            return tensor
-    for tensor in module._buffers.values():
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
         if tensor is not None and is_wanted(tensor):
             return tensor
     for child in module._modules.values():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -32,8 +32,14 @@ def recomputed(
     stream, draws = random.position(), drawing_again()
     guard = mixed_precision.guard_again()
 
+    @contextmanager
+    def again() -> Iterator[None]:
+        """Draw the same masks in the same types, and leave buffers as they are."""
+        with unchanged_buffers(block), draws, guard, random.following(stream):
+            yield
+
     def contexts() -> tuple[Any, Any]:
-        return nullcontext(), _again(block, stream, draws, guard)
+        return nullcontext(), again()
 
     def run(*arguments: Any, **named: Any) -> Any:
         return call(block, *arguments, **named)
@@ -61,15 +67,3 @@ def refuse_shared_draws(block: torch.nn.Module) -> None:
                 "own, whose masks cannot be drawn once more in replicas: use that of net.nn, or "
                 "leave the block as it is"
             )
-
-
-@contextmanager
-def _again(
-    block: torch.nn.Module,
-    stream: random.Stream | None,
-    draws: AbstractContextManager[Any],
-    guard: AbstractContextManager[Any],
-) -> Iterator[None]:
-    """Draw the same masks in the same types, and leave buffers as they are."""
-    with unchanged_buffers(block), draws, guard, random.following(stream):
-        yield

@@ -133,6 +133,10 @@ class ChainerReplicasOverProcesses(ReplicasOverProcesses, ChainerReplicas):
         self.state.communicator.multi_node_mean_grad(Part(parameters), zero_fill=False)
         self.state.reduced = frozenset(parameters)
 
+    def may_synchronise(self) -> bool:
+        """Return True: ChainerMN's batch normalisation has the whole batch's statistics here."""
+        return True
+
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch.
 

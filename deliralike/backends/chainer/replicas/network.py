@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import chain
 from typing import Any, ClassVar
@@ -96,12 +96,13 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         copies = self.network._copies
         self._draws = []
         self._reports = Reports(copies.links, self.network, self.local_sizes(shares))
-        norms = []
-        if len(shares.sizes) > 1:
+        synchronised: AbstractContextManager[None] = nullcontext()
+        if len(shares.sizes) > 1 and self.may_synchronise():
             norms = batch_norms(chain.from_iterable(copies.links))
-        synchronised = [link for link in norms if self.is_synchronised(link)]
+            norms = [link for link in norms if self.is_synchronised(link)]
+            synchronised = synchronised_links(norms)
         try:
-            with equal_start_values(copies), synchronised_links(synchronised):
+            with equal_start_values(copies), synchronised:
                 yield
         finally:
             copies.remember()
@@ -109,24 +110,24 @@ class ChainerReplicas(ReplicasWithLeaves, ChainerSingle):
         if any(draws.generator is not None for draws in self._draws):
             np.random.randint(2**31)  # the number that `draw_seed` has returned
 
+    def may_synchronise(self) -> bool:
+        """Return whether some batch normalisation may have the statistics of the whole batch."""
+        return self.settings.buffers == "sync"
+
     def is_synchronised(self, link: chainer.Link) -> bool:
         """Return whether a batch normalisation has the statistics of the whole batch."""
         return self.settings.buffers == "sync"
 
-    def run_replica(
-        self, context: Replica, thread_context: Callable, function: Callable, share: Any
-    ) -> Any:
-        """Return ``function(replica network, share)`` of one replica, on its device."""
+    def run_replica(self, context: Replica, *job: Any) -> Any:
+        """Run one replica on its device; see `Replicas.run_replica`."""
         device = chainer.using_device(context.device)
         reports = self._reports.of(context.position)
         draws = Draws((context.seed, context.index))
         self._draws.append(draws)
         with device, reports, drawing(draws):
-            return super().run_replica(context, thread_context, function, share)
+            return super().run_replica(context, *job)
 
-    def thread_context(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Return the calling thread's settings and hooks as a context for other threads."""
-        return settings_of_this_thread()
+    thread_context = staticmethod(settings_of_this_thread)
 
     def limit_threads(self, replicas: int) -> AbstractContextManager[Any]:
         """Divide the BLAS threads among the replicas; a single replica keeps all."""
@@ -231,9 +232,8 @@ class DataParallelChainerNetwork(
         self.settings = ReplicaSettings.on_devices(
             root, devices, output_device, dim=batch_dim, **settings
         )
-        object.__setattr__(self, "root", root)  # not a child: it would get a prefix
-        object.__setattr__(self, "module", _unwrapped(root))
-        object.__setattr__(self, "_call_lock", CallLock())
+        # no children: they would get a prefix
+        self.__dict__.update(root=root, module=_unwrapped(root), _call_lock=CallLock())
         if len(self.settings.places) > 1:
             root.parallelism.refuse_replicas()
         self._replicate()

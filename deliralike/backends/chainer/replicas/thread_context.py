@@ -57,7 +57,7 @@ class Reports:
     """
 
     def __init__(
-        self, links: Sequence[tuple], wrapper: chainer.Link, shares: Sequence[int]
+        self, links: Sequence[tuple], wrapper: Any, shares: Sequence[int]
     ) -> None:
         """Use the calling thread's reporter, if it has one."""
         self.shares = shares
@@ -67,12 +67,12 @@ class Reports:
         if self.target is not None:
             self.reporters = [self._reporter(links, wrapper) for _ in shares]
 
-    def _reporter(self, links: Sequence[tuple], wrapper: chainer.Link) -> Any:
+    def _reporter(self, links: Sequence[tuple], wrapper: Any) -> Any:
         """Return a reporter in which copies of a link have the name of the original."""
         names = dict(self.target._observer_names)
         if id(wrapper) in names:
             for root, *copies in links[:2]:
-                if _is_root(root, wrapper):
+                if root is wrapper.root or root is wrapper.module:
                     names.update(
                         (id(link), names[id(wrapper)]) for link in (root, *copies)
                     )
@@ -106,10 +106,6 @@ class Reports:
                 observations.setdefault(name, []).append((value, share))
         for name, weighted in observations.items():
             self.target.observation[name] = _mean(weighted)
-
-
-def _is_root(link: chainer.Link, wrapper: Any) -> bool:
-    return link is wrapper.root or link is wrapper.module
 
 
 def _mean(weighted: Iterable[tuple[Any, int]]) -> Any:

@@ -85,16 +85,18 @@ class Surroundings:
         known = set(map(id, nodes))
         self._networks: list[OtherNetwork] = []
         self._variables: list[nnx.Variable] = []
+        self._paths: list[str] = []
         for module in _modules(values):
             if id(module) in known:
                 continue
             known.add(id(module))
             other = OtherNetwork(module)
             self._networks.append(other)
-            for variable in other.variables.values():
+            for path, variable in other.variables.items():
                 if id(variable) not in known:
                     known.add(id(variable))
                     self._variables.append(variable)
+                    self._paths.append(path)
         self._marks = self._present_marks()
         self.key = (tuple(self._marks), tuple(each.mark for each in self._networks))
 
@@ -156,19 +158,13 @@ class Surroundings:
         return [array_of(variable) for variable in self._variables]
 
     def _refuse_written(self, arrays: list[Any]) -> None:
-        for variable, array in zip(self._variables, arrays, strict=True):
+        rows = zip(self._paths, self._variables, arrays, strict=True)
+        for path, variable, array in rows:
             if variable.get_raw_value() is not array:
                 raise CapabilityError(
-                    f"the loss sets {self._path_of(variable)} of a network beside the one that is "
-                    "trained: put that network into evaluation mode, or make both blocks of one"
+                    f"the loss sets {path} of a network beside the one that is trained: put that "
+                    "network into evaluation mode, or make both blocks of one"
                 )
-
-    def _path_of(self, variable: nnx.Variable) -> str:
-        for each in self._networks:
-            for path, other in each.variables.items():
-                if other is variable:
-                    return path
-        raise AssertionError("a variable of no network")
 
 
 def surroundings_of(

@@ -79,7 +79,9 @@ class JaxProcessGroup(ProcessGroup):
         self._by_rows = NamedSharding(mesh, PartitionSpec(AXIS))
         everywhere = NamedSharding(mesh, PartitionSpec())
         self._whole = jax.jit(lambda rows: rows, out_shardings=everywhere)
-        self._total = jax.jit(_sum_of_rows, out_shardings=everywhere)
+        self._total = jax.jit(
+            lambda rows: rows.sum(0, dtype=rows.dtype), out_shardings=everywhere
+        )
 
     def all_gather_bytes(self, message: bytes) -> list[bytes]:
         """Gather by the coordinator's store, or by a program of all where a message is large."""
@@ -229,10 +231,6 @@ class JaxProcessGroup(ProcessGroup):
             say_error(f"{self}: the others cannot be told: {error}")
         sys.stdout.flush()
         os._exit(1)
-
-
-def _sum_of_rows(rows: jax.Array) -> jax.Array:
-    return rows.sum(0, dtype=rows.dtype)
 
 
 def _start(timeout: float, rank_info: RankInfo | None) -> None:

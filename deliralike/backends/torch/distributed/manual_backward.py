@@ -35,7 +35,7 @@ class ManualCall:
 
     def watch_arguments(self, arguments: Any) -> Any:
         """Return the arguments as views whose gradients are divided by the weight."""
-        return nest.map_where(_takes_gradient, self._watch_argument, arguments)
+        return nest.map_where(arrays.takes_gradient, self._watch_argument, arguments)
 
     def _watch_argument(self, tensor: torch.Tensor) -> torch.Tensor:
         view = tensor.view_as(tensor)
@@ -99,10 +99,6 @@ def put_gradients(network: ReplicatedNetwork, gradients: dict[str, Any]) -> None
     for name, gradient in gradients.items():
         parameter = parameters[name]
         parameter.grad = None if gradient is None else arrays.like(gradient, parameter)
-
-
-def _takes_gradient(leaf: Any) -> bool:
-    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 def _version(gradient: torch.Tensor | None) -> tuple[int, int]:

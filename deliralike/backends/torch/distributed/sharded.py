@@ -41,7 +41,6 @@ from deliralike.network.parallelism import Hooks, UpdateState
 from deliralike.network.state import Slot
 from deliralike.optim.loss import Loss, LossResult
 from deliralike.optim.optimizer import AbstractOptimizer
-from deliralike.parallel.batches.scatter import Shares
 from deliralike.parallel.processes.gradient_sums import SumOverProcesses
 from deliralike.parallel.processes.group import ProcessGroup
 from deliralike.parallel.replicas.context import current
@@ -112,12 +111,7 @@ class TorchShards(TorchReplicasOverProcesses):
         with self.evaluating():
             return super().call(args, kwargs)
 
-    def run(
-        self,
-        function: Callable[[Any, Any], Any],
-        shares: Shares,
-        in_threads: bool = False,
-    ) -> list[Any]:
+    def run(self, *job: Any, **settings: Any) -> list[Any]:
         """See `Replicas.run`.
 
         Raises:
@@ -125,7 +119,7 @@ class TorchShards(TorchReplicasOverProcesses):
                 gathered with.
         """
         try:
-            return super().run(function, shares, in_threads)
+            return super().run(*job, **settings)
         except (RuntimeError, OperationError) as error:
             if "DTensor" not in str(error):
                 raise

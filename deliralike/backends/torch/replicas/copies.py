@@ -103,7 +103,13 @@ class ReplicaCopy:
         return self.pairs.get(id(original), (None, None))[1]
 
     def _copy(self, module: torch.nn.Module, copy: torch.nn.Module) -> None:
-        _refuse_compiled(module)
+        if vars(module).get("_compiled_call_impl") is not None:
+            # its program calls the original
+            raise CapabilityError(
+                f"a {type(module).__name__} that was compiled in place by module.compile() cannot "
+                "be replicated: wrap what torch.compile(module) gives, or wrap it before and leave "
+                "it as it is"
+            )
         if type(copy) is not type(module):
             object.__setattr__(copy, "__class__", type(module))  # parametrized since
         attributes = vars(module)
@@ -304,16 +310,6 @@ def _empty(module: torch.nn.Module) -> torch.nn.Module:
             "that it was made from"
         )
     return object.__new__(type(module))
-
-
-def _refuse_compiled(module: torch.nn.Module) -> None:
-    """Refuse a module after ``module.compile()``: its program calls the original."""
-    if vars(module).get("_compiled_call_impl") is not None:
-        raise CapabilityError(
-            f"a {type(module).__name__} that was compiled in place by module.compile() cannot be "
-            "replicated: wrap what torch.compile(module) gives, or wrap it before and leave it as "
-            "it is"
-        )
 
 
 def _compile_again(

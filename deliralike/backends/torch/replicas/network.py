@@ -99,16 +99,14 @@ class TorchReplicas(ReplicasWithLeaves, TorchSingle):
         if self.network._copies:
             self.network._set_by_runs.end()
 
-    def run_replica(
-        self, context: Replica, thread_context: Callable, function: Callable, share: Any
-    ) -> Any:
-        """Run ``function(replica network, share)`` in one replica, on its device."""
+    def run_replica(self, context: Replica, *job: Any) -> Any:
+        """Run one replica on its device; see `Replicas.run_replica`."""
         batch_norms: AbstractContextManager[Any] = nullcontext()
         if context.synchronised and context.count > 1:
             batch_norms = synchronising(context)
         limit_this_thread()
         with current_device(context.device), batch_norms:
-            return super().run_replica(context, thread_context, function, share)
+            return super().run_replica(context, *job)
 
     def call(self, args: tuple, kwargs: dict[str, Any]) -> Any:
         """See `Replicas.call`; outside of an update, backward leaves the whole gradient.
@@ -317,14 +315,17 @@ class DataParallelTorchNetwork(
 
     def _make_replicas(self) -> None:
         set_by_runs = SetByRuns()
-        self.__dict__["_set_by_runs"] = set_by_runs
-        self.__dict__["_copies"] = [
+        copies = [
             ReplicaCopy(torch.device(place), set_by_runs)
             for place in self.settings.places[1:]
         ]
-        self.__dict__["_parameters_of_root"] = TorchParameters(self.root)
-        self.__dict__["replicas"] = [self.root]
-        self.__dict__["_call_lock"] = CallLock()
+        self.__dict__.update(
+            _set_by_runs=set_by_runs,
+            _copies=copies,
+            _parameters_of_root=TorchParameters(self.root),
+            replicas=[self.root],
+            _call_lock=CallLock(),
+        )
         if not has_lazy(self.root):
             self.follow()
 
