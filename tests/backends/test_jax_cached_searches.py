@@ -2,10 +2,9 @@
 
 import random
 
-import numpy as np
 import pytest
 
-from deliralike import Network, rules
+from deliralike import Network
 from deliralike.backends.jax.compiled.program import (
     ModuleVariables,
     ProgramCache,
@@ -64,43 +63,3 @@ def test_freezing_one_part_after_another_was_frozen_trains_the_other_one():
         network.set_trainable(frozen, True)
         cache.variables()
     assert list(searched.parameters) == ["a.weight", "a.bias"]
-
-
-class Scaled(Network):
-    def __init__(self):
-        super().__init__()
-        self.a = self.nn.Linear(2, 1)
-        self.b = self.nn.Linear(1, 1)
-        self.factor = 1.0
-
-    def forward(self, x):
-        return self.b(self.a(x)) * (self.factor if self.training else 3.0)
-
-
-def squares(network, x):
-    return network.nn.mean(network(x) ** 2)
-
-
-CHANGES_OF_STEPS = {
-    "freeze a": lambda network: network.set_trainable("a.*", False),
-    "thaw": lambda network: network.set_trainable("*", True),
-    "freeze b": lambda network: network.set_trainable("b.*", False),
-    "factor": lambda network: setattr(network, "factor", 2.0),
-    "evaluation": lambda network: network.eval(),
-}
-
-
-def test_steps_between_changes_are_those_of_pytorch_which_keeps_no_programs():
-    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
-    networks = [Scaled.on(name)() for name in ("torch", "jax")]
-    networks[1].load_neutral_state(networks[0].neutral_state())
-    optimizers = [
-        each.backend.optimizer(rules.rule("sgd", lr=0.1), each) for each in networks
-    ]
-    for change in CHANGES_OF_STEPS.values():
-        for network, optimizer in zip(networks, optimizers, strict=True):
-            change(network)
-            optimizer.update(squares, x)
-        states = [each.neutral_state() for each in networks]
-        for key, wanted in states[0].items():
-            np.testing.assert_allclose(states[1][key], wanted, rtol=1e-4, atol=1e-6)

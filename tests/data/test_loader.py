@@ -170,9 +170,7 @@ def test_batches_from_a_position_on_are_those_of_the_whole_epoch(loader, first):
     assert same(list(loader.batches(1, first)), list(loader.batches(1))[first:])
 
 
-def test_a_position_past_the_end_is_refused():
-    with pytest.raises(SettingError, match="first is 6, and epoch 1 has 5 batches"):
-        data.Loader(Squares(), 5).batches(1, 6)
+def test_a_position_past_the_end_of_a_stream_is_refused():
     stream = data.Batches(lambda: iter([{"y": np.ones(2)}] * 2))
     with pytest.raises(SettingError, match="ended after 2 batches in epoch 0"):
         list(stream.batches(0, 3))
@@ -268,6 +266,7 @@ def test_a_transform_of_a_batch_is_keyed_by_its_number_and_the_epoch():
         (0, 99, "first is 99, and epoch 0 has 5 batches"),
         (-1, 0, "epoch=-1 must be a whole number of at least 0"),
         (0, 1.5, "first=1.5 must be a whole number of at least 0"),
+        (1, 6, "first is 6, and epoch 1 has 5 batches"),
     ],
 )
 def test_a_position_that_does_not_exist_is_refused(epoch, first, message):

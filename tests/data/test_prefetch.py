@@ -211,6 +211,11 @@ def wait_until(condition):
         time.sleep(0.05)
 
 
+def no_worker_is_left():
+    names = [thread.name for thread in threading.enumerate()]
+    return not any(name.startswith("deliralike") for name in names)
+
+
 @contextmanager
 def running(script, *arguments, **pipes):
     """A script in a session of its own, which is over when the block is left, and after `LIMIT` in
@@ -322,15 +327,7 @@ def test_a_thread_that_hangs_is_named_after_the_timeout():
     ):
         next(batches)
     end.set()
-    wait_until(
-        lambda: (
-            not [
-                each
-                for each in threading.enumerate()
-                if each.name.startswith("deliralike")
-            ]
-        )
-    )
+    wait_until(no_worker_is_left)
 
 
 def test_a_batch_transform_that_hangs_is_named_by_its_batch():
@@ -346,15 +343,7 @@ def test_a_batch_transform_that_hangs_is_named_by_its_batch():
             ).batches(3, 1)
         )
     end.set()
-    wait_until(
-        lambda: (
-            not [
-                each
-                for each in threading.enumerate()
-                if each.name.startswith("deliralike")
-            ]
-        )
-    )
+    wait_until(no_worker_is_left)
 
 
 def test_a_timeout_error_of_the_samples_own_stays_what_it_is():

@@ -451,3 +451,7 @@ def random_state(module, rng):
 
 def normal(seed, *shape, scale=1.0, shift=0.0):
     return shift + scale * np.random.default_rng(seed).normal(size=shape)
+
+
+def reduced(loss, reduction):
+    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()

@@ -10,13 +10,10 @@ from tests.nn.agreement import (
     agree_all,
     agree_twice,
     normal,
+    reduced,
 )
 
 REDUCTIONS = ["mean", "sum", "none"]
-
-
-def reduced(loss, reduction):
-    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
 
 def from_the_standard_normal(reduction):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from deliralike import DataParallel, Network, backends
+from deliralike import DataParallel, build
 from tests.parallel.networks import devices
 
 F = torch.nn.functional
@@ -40,8 +40,7 @@ def batch_norm(nn, x):
     return nn.batch_norm_train(x)[0]
 
 
-def compare(name, function, x):
-    backend = backends.get(name)
+def compare(backend, function, x):
     nn = backend.nn
     given = backend.array(x, "float16")
     factors = np.linspace(-1.0, 1.0, x.size)
@@ -67,7 +66,7 @@ def compare(name, function, x):
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # a variance of 160,000
 @pytest.mark.parametrize("case", CASES)
 def test_squares_of_large_numbers_do_not_overflow(backend, case):
-    compare(backend.name, CASES[case], LARGE)
+    compare(backend, CASES[case], LARGE)
 
 
 @pytest.mark.parametrize("case", ["var", "std", "batch_norm", "group_norm"])
@@ -78,7 +77,7 @@ def test_sums_of_many_squares_do_not_overflow(backend, case):
         "batch_norm": lambda nn, f, x: batch_norm(nn, x),
         "group_norm": lambda nn, f, x: f.group_norm(nn.permute(x, (1, 0, 2, 3)), 1),
     }[case]
-    compare(backend.name, function, MANY)
+    compare(backend, function, MANY)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -91,20 +90,11 @@ def test_a_layer_in_16_bits_adds_the_epsilon_of_float32(backend, dtype):
     assert_allclose(found, wanted.float().numpy(), rtol=2e-2)
 
 
-class Normalised(Network):
-    def __init__(self):
-        super().__init__()
-        self.norm = self.nn.BatchNorm2d(2)
-
-    def forward(self, x):
-        return self.norm(x)
-
-
 def test_statistics_over_replicas_do_not_overflow(backend):
-    network = Normalised.on(backend, dtype="float16")().train()
+    network = build(backend.nn.BatchNorm2d, 2, dtype="float16").train()
     replicated = DataParallel(network, devices(backend, 2), buffers="sync")
     found = backend.to_numpy(replicated(backend.prepare(MANY, replicated)))
     wanted = F.batch_norm(torch.tensor(MANY), None, None, training=True)
     assert_allclose(found, wanted.numpy(), atol=1e-2)
-    variance = replicated.neutral_state()["norm.running_var"]
+    variance = replicated.neutral_state()["running_var"]
     assert_allclose(variance, 1.0, atol=1e-2)

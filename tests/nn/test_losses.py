@@ -12,6 +12,7 @@ from tests.nn.agreement import (
     agree_function,
     get,
     normal,
+    reduced,
 )
 
 F = torch.nn.functional
@@ -144,7 +145,7 @@ def dice(reduction, background):
         p, t = p[:, first:], t[:, first:]
         overlap, total = (p * t).sum((2, 3)), p.sum((2, 3)) + t.sum((2, 3))
         loss = 1.0 - (2.0 * overlap + 0.1) / (total + 0.1)
-        return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
+        return reduced(loss, reduction)
 
     return FunctionCase(
         lambda nn, p, t: nn.dice_loss(p, t, 0.1, background, reduction),

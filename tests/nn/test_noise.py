@@ -85,11 +85,6 @@ class Autoencoder(Network):
         return self.decode(latent)
 
 
-def after_training(name, **settings):
-    network = build(Autoencoder.on(name), dtype="float64", seed=0)
-    return trained(network, **settings)
-
-
 def trained(network, batch_size=6, loss=mean_square_error, **settings):
     rule = rules.rule("adam", lr=0.05)
     trainer = Trainer(network, rule, loss, seed=2, **settings)
@@ -99,10 +94,12 @@ def trained(network, batch_size=6, loss=mean_square_error, **settings):
 
 
 def test_a_variational_autoencoder_trains_alike_on_each_backend_and_replicated(backend):
-    wanted = after_training("torch")
-    same_named(after_training(backend.name), wanted, 1e-9)
-    devices = [backend.devices()[0]] * 2
-    same_named(after_training(backend.name, devices=devices), wanted, 1e-9)
+    def run(on=backend.name, **settings):
+        return trained(build(Autoencoder.on(on), dtype="float64", seed=0), **settings)
+
+    wanted = run("torch")
+    same_named(run(), wanted, 1e-9)
+    same_named(run(devices=[backend.devices()[0]] * 2), wanted, 1e-9)
 
 
 class Siamese(Network):

@@ -12,6 +12,7 @@ from tests.nn.agreement import (
     agree_twice,
     hold,
     normal,
+    reduced,
 )
 
 REDUCTIONS = ("mean", "sum", "none")
@@ -25,10 +26,6 @@ def regions(classes=3, size=(4, 5)):
     return generator.random((2, classes, *size)), np.moveaxis(
         np.eye(classes)[labels], -1, 1
     )
-
-
-def reduced(loss, reduction):
-    return {"mean": loss.mean, "sum": loss.sum, "none": lambda: loss}[reduction]()
 
 
 def generalized_dice(p, t, smooth):

@@ -7,11 +7,6 @@ import pytest
 import torch
 
 from deliralike.nn import geometry
-from tests.nn.agreement import (
-    LayerCase,
-    agree_all,
-    normal,
-)
 
 F = torch.nn.functional
 # size, kernel, stride, padding: 96 in all
@@ -30,20 +25,3 @@ def test_the_length_after_pooling_is_pytorchs(ceil_mode):
         assert geometry.pool_size(n, k, s, p, 1, ceil_mode) == expected, (n, k, s, p)
         before, after = geometry.pool_pads(n, k, s, p, 1, ceil_mode)
         assert (n + before + after - k) // s + 1 == expected, (n, k, s, p)
-
-
-def test_in_ceil_mode_one_window_may_be_larger_than_the_input(name):
-    shapes = {
-        "MaxPool1d": (2, 1, 2),
-        "MaxPool2d": (2, 1, 2, 2),
-        "AvgPool1d": (2, 1, 2),
-        "AvgPool2d": (2, 1, 2, 2),
-    }
-    settings = {"kernel_size": 3, "stride": 2, "ceil_mode": True}
-    agree_all(
-        name,
-        {
-            layer: LayerCase(layer, settings, [normal(0, *shape)])
-            for layer, shape in shapes.items()
-        },
-    )

@@ -5,9 +5,7 @@ import copy
 import numpy as np
 import pytest
 
-from deliralike import DataParallel, Network, backends
-
-DEVICES = {"torch": "cpu", "chainer": "@numpy", "jax": "cpu"}
+from deliralike import DataParallel, Network
 
 
 class Dropping(Network):
@@ -25,33 +23,31 @@ def masks(network, calls=1):
     return np.stack([network.backend.numpy(network(x)) for _ in range(calls)])
 
 
-@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("replicas", [1, 2])
-def test_a_seed_gives_the_same_masks_however_many_networks_there_were(name, replicas):
-    backend = backends.get(name)
+def test_a_seed_gives_the_same_masks_however_many_networks_there_were(
+    backend, replicas
+):
     seen = []
     for others in (0, 3):
-        kept = [Dropping.on(name)() for _ in range(others)]
-        network = DataParallel(Dropping.on(name)(), [DEVICES[name]] * replicas)
+        kept = [Dropping.on(backend)() for _ in range(others)]
+        network = DataParallel(Dropping.on(backend)(), backend.devices()[:1] * replicas)
         backend.seed(7)
         seen.append(masks(network, calls=2))
         del kept
     np.testing.assert_array_equal(*seen)
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_networks_from_before_and_after_a_seed_have_other_masks(name):
-    before = Dropping.on(name)()
-    backends.get(name).seed(7)
-    after = Dropping.on(name)()
+def test_networks_from_before_and_after_a_seed_have_other_masks(backend):
+    before = Dropping.on(backend)()
+    backend.seed(7)
+    after = Dropping.on(backend)()
     assert not np.array_equal(masks(before), masks(after))
 
 
-@pytest.mark.parametrize("name", DEVICES)
 @pytest.mark.parametrize("replicas", [1, 2])
 @pytest.mark.parametrize("calls_before", [0, 1])
-def test_a_deep_copy_has_other_masks_than_its_original(name, replicas, calls_before):
-    network = DataParallel(Dropping.on(name)(), [DEVICES[name]] * replicas)
+def test_a_deep_copy_has_other_masks_than_its_original(backend, replicas, calls_before):
+    network = DataParallel(Dropping.on(backend)(), backend.devices()[:1] * replicas)
     if calls_before:
         masks(network)
     twin = copy.deepcopy(network)

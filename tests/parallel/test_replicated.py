@@ -360,10 +360,6 @@ class Flexible(Network):
 class Scalar(Network):
     """Gives a scalar, the mean of its share."""
 
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
     def forward(self, x):
         return self.nn.mean(x)
 
@@ -438,10 +434,6 @@ def test_a_spec_says_what_is_split(backend):
 
 
 class Table(Network):
-    def __init__(self):
-        super().__init__()
-        self.fc = self.nn.Linear(3, 2)
-
     def forward(self, x, table):
         return x + self.nn.sum(table)
 
@@ -515,7 +507,7 @@ def test_dropout_by_the_framework_differs_between_replicas_and_calls(backend):
 class Dropping(Network):
     def __init__(self):
         super().__init__()
-        self.dropout, self.fc = self.nn.Dropout(0.5), self.nn.Linear(1, 1)
+        self.dropout = self.nn.Dropout(0.5)
 
     def forward(self, x):
         return self.dropout(x)

@@ -517,10 +517,7 @@ def test_buffers_follow_the_declared_policy(policy):
 
 
 def test_two_forwards_before_one_backward_are_possible():
-    network, plain = (
-        over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), buffers="sync"),
-        None,
-    )
+    network = over(layers(nn.Linear(3, 4), nn.BatchNorm1d(4)), buffers="sync")
     plain = copy.deepcopy(network.module)
     first, second = batch(), batch()
     (network(first) * network(second)).sum().backward()

@@ -5,7 +5,13 @@ import math
 import pytest
 
 from deliralike.errors import SettingError, UnknownName
-from deliralike.training import Callback, Checkpoint, Checkpoints, EarlyStopping
+from deliralike.training import (
+    Callback,
+    Checkpoint,
+    Checkpoints,
+    EarlyStopping,
+    ReduceLROnPlateau,
+)
 from tests.training.small_runs import Do, fail, samples, scripted, trainer
 
 NAN, INF = math.nan, math.inf
@@ -218,8 +224,9 @@ def test_the_best_weights_are_in_the_state_that_a_checkpoint_keeps():
     )
 
 
-def test_a_metric_that_is_not_there_is_an_error_with_those_that_are():
-    each = trainer("torch", [EarlyStopping("acuracy")], metrics=["accuracy", "loss"])
+@pytest.mark.parametrize("watching", [EarlyStopping, ReduceLROnPlateau])
+def test_a_metric_that_is_not_there_is_an_error_with_those_that_are(watching):
+    each = trainer("torch", [watching("acuracy")], metrics=["accuracy", "loss"])
     with pytest.raises(
         UnknownName,
         match="no metric 'acuracy' on validation data. Did you mean 'accuracy'.*will give: acc",

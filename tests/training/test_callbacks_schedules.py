@@ -133,16 +133,6 @@ def test_a_resumed_plateau_goes_on_with_the_same_rates(tmp_path):
     assert [rates[step] for step in sorted(rates)] == trace("torch")
 
 
-def test_a_metric_that_a_plateau_lacks_is_named_with_those_there_are():
-    watching = [ReduceLROnPlateau("acuracy")]
-    each = trainer("torch", watching, metrics=["accuracy", "loss"])
-    with pytest.raises(
-        UnknownName,
-        match="no metric 'acuracy' on validation data. Did you mean 'accuracy'",
-    ):
-        each.fit(samples(), samples(3))
-
-
 def test_a_schedule_by_name_goes_over_the_run():
     """Three updates an epoch, two epochs: half a cosine of six."""
     each = trainer("torch", schedule="cosine")

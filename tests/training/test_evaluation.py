@@ -144,14 +144,6 @@ def test_batches_of_the_backends_own_arrays_are_judged_on_the_host(backend):
     )
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 99])
-def test_batches_that_wait_on_the_device_stay_with_their_targets(batch_size):
-    network = built(backends.get("torch"))
-    wanted = evaluate(network, (X, LABELS))
-    found = evaluate(network, (X, LABELS), batch_size=batch_size)
-    assert found == pytest.approx(wanted, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("together", "wanted"),
     [(True, [[0, 3], [1, 4], [2, 3]]), (False, [[0, 3], [1, 4], [2]])],
