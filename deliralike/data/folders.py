@@ -19,6 +19,7 @@ SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 )
 VOLUMES = frozenset({".nii", ".nii.gz"})
+LOSSY = (".jpg", ".jpeg")  # which blur values
 MODES = ("RGB", "L")
 Size = tuple[int, int]  # height and width
 AnySize = int | Size  # one number for both
@@ -270,12 +271,8 @@ def read_mask(file: Path, size: Size | None) -> np.ndarray:
     """Return the number of each pixel of a mask; colours have those of `colour_number`.
 
     Raises:
-        BatchError: The file is damaged, holds floats, or is a JPEG, which blurs values.
+        BatchError: The file is damaged, or holds floats.
     """
-    if suffix_of(file) in (".jpg", ".jpeg"):
-        raise BatchError(
-            f"mask {str(file)!r} is a JPEG, which blurs the values of classes: save it as PNG"
-        )
     raw = open_picture(file)
     if raw.mode in ("RGB", "RGBA"):
         channels = np.asarray(_scaled(raw, size, nearest=True)).astype(np.int64)
@@ -312,11 +309,15 @@ def colour_text(number: int) -> str:
 
 
 def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndarray:
-    """Return the place of each value of a mask among `values`.
+    """Return the place of each value of a mask among `values`; in a JPEG of the nearest.
 
     Raises:
         BatchError: A value is not among them.
     """
+    if suffix_of(file) in LOSSY:
+        pixels = _rgb(mask)
+        distances = [np.square(pixels - _rgb(value)).sum(-1) for value in values]
+        return np.argmin(distances, axis=0)
     order = np.argsort(values, kind="stable")
     known = np.asarray(values)[order]
     places = np.minimum(np.searchsorted(known, mask), len(known) - 1)
@@ -327,6 +328,12 @@ def mask_classes(mask: np.ndarray, values: Sequence[int], file: Path) -> np.ndar
             f"mask {str(file)!r} has the value {colour_text(wrong)}, which is not among ({shown})"
         )
     return order[places]
+
+
+def _rgb(number: Any) -> np.ndarray:
+    """Return red, green and blue of numbers of `colour_number`, along the last axis."""
+    colour = np.where(np.less(number, 0), np.subtract(-1, number), 0x010101 * number)
+    return np.stack([colour >> 16, colour >> 8, colour], axis=-1) & 255
 
 
 def _scaled(picture: Any, size: Size | None, nearest: bool = False) -> Any:

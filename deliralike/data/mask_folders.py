@@ -14,6 +14,7 @@ import numpy as np
 
 from deliralike.data.dataset import Dataset, Samples, held_out_places
 from deliralike.data.folders import (
+    LOSSY,
     SUFFIXES,
     VOLUMES,
     AnySize,
@@ -317,11 +318,12 @@ def _occurring(
     found: set[int] = set()
     for mask, (_, file) in zip(masks, files, strict=True):
         found.update(np.unique(mask).tolist())
-        if len(found) > _MOST_VALUES:
+        if len(found) > (2 if suffix_of(file) in LOSSY else _MOST_VALUES):
             raise SettingError(
                 f"{name!r}: the masks up to {str(file)!r} have {len(found)} values, "
                 f"{listed(sorted(found), 5)}: say which are classes, values=(0, 255) or "
-                "values=('#000000', '#ff0000') (--set data.values='(0, 255)')"
+                "values=('#000000', '#ff0000') (--set data.values='(0, 255)'); those of a JPEG are "
+                "taken for the nearest of them"
             )
     if min(found) < 0:
         return tuple(map(colour_text, sorted(found, reverse=True)))

@@ -119,13 +119,34 @@ def test_values_and_classes_can_be_said(tmp_path):
         data.load(f"{tmp_path}/", values=["red", 0])
 
 
-def test_a_mask_of_a_jpeg_is_refused(tmp_path):
-    write(tmp_path / "imgs" / "0.jpg", picture())
-    write(tmp_path / "imgs" / "1.jpg", picture())
-    write(tmp_path / "masks" / "0.jpg", labels(32, 64, 2).astype(np.uint8))
-    write(tmp_path / "masks" / "1.jpg", labels(32, 64, 2).astype(np.uint8))
-    with pytest.raises(BatchError, match=r"masks/0\.jpg' is a JPEG, .* save it as PNG"):
+def test_the_values_of_a_jpeg_are_taken_for_the_nearest(tmp_path):
+    masks = []
+    for number in range(4):
+        mask = np.kron(labels(4, 8, 2), np.ones((9, 9), int))[:32, :64]
+        write(tmp_path / "imgs" / f"{number}.jpg", picture())
+        write(tmp_path / "masks" / f"{number}.jpg", (mask * 255).astype(np.uint8))
+        masks.append(mask)
+    stored = [np.asarray(Image.open(f)) for f in (tmp_path / "masks").iterdir()]
+    assert len(np.unique(stored)) > 2
+    with pytest.raises(SettingError, match=r"--set data\.values='\(0, 255\)'"):
         data.load(f"{tmp_path}/")
+    read = [mask for _, mask in by_content(data.load(f"{tmp_path}/", values=[0, 255]))]
+    assert sorted(mask.tobytes() for mask in read) == sorted(m.tobytes() for m in masks)
+
+
+def test_colours_of_a_jpeg_are_taken_for_the_nearest_in_all_channels(tmp_path):
+    """A little red in a blue pixel does not make it green."""
+    palette = np.array([[0, 0, 0], [0, 0, 255], [0, 255, 0]], np.uint8)
+    nearest = []
+    for number in range(4):
+        file = tmp_path / "masks" / f"{number}.jpg"
+        write(tmp_path / "imgs" / f"{number}.png", picture())
+        write(file, palette[np.kron(labels(2, 4), np.ones((16, 16), int))])
+        differences = np.asarray(Image.open(file), float)[..., None, :] - palette
+        nearest.append(np.linalg.norm(differences, axis=-1).argmin(-1))
+    colours = ("#000000", "#0000ff", "#00ff00")
+    read = [mask for _, mask in by_content(data.load(f"{tmp_path}/", values=colours))]
+    assert sorted(mask.tobytes() for mask in read) == sorted(map(bytes, nearest))
 
 
 def test_pictures_get_a_size_that_networks_can_halve(tmp_path):
