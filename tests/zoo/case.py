@@ -98,6 +98,22 @@ class Case:
         )
 
 
+def arrays_of(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    """A module's state."""
+    return {name: value.numpy() for name, value in module.state_dict().items()}
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    """Normal numbers, the same ones each time."""
+    return torch.from_numpy(np.random.default_rng(0).standard_normal(shape))
+
+
+def on_torch(name: str, **settings: Any) -> Any:
+    """An architecture on PyTorch, in double precision and evaluation mode."""
+    network = zoo.build(name, backend="torch", dtype="float64", **settings)
+    return network.eval()
+
+
 def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """A state with norms, biases and statistics away from their start values; integers and matrices
     as they were."""
@@ -118,9 +134,9 @@ def scrambled(state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def scramble(reference: torch.nn.Module) -> dict[str, np.ndarray]:
     """Move a reference's norms, biases and statistics from their start; its state as arrays."""
-    state = {name: value.numpy() for name, value in reference.state_dict().items()}
     tensors = {
-        name: torch.from_numpy(value) for name, value in scrambled(state).items()
+        name: torch.from_numpy(value)
+        for name, value in scrambled(arrays_of(reference)).items()
     }
     reference.load_state_dict(tensors)
     state = reference.state_dict()  # tied names have one value now
@@ -350,7 +366,11 @@ def evaluate(
 def close(
     came: Any, wanted: Any, tolerance: float, scale: float | None = None, name: str = ""
 ) -> None:
-    """Equal up to a tolerance relative to each number and to the largest."""
+    """Equal up to a tolerance relative to each number and to the largest: arrays, or tensors."""
+    came, wanted = (
+        each.detach().numpy() if torch.is_tensor(each) else each
+        for each in (came, wanted)
+    )
     scale = np.abs(wanted).max(initial=1e-30) if scale is None else scale
     np.testing.assert_allclose(
         came, wanted, rtol=tolerance, atol=tolerance * scale, err_msg=name

@@ -15,7 +15,7 @@ from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ShapeError
 from deliralike.zoo.classification.inception import Auxiliary
 from deliralike.zoo.mobile import make_divisible
-from tests.zoo.case import assert_same_distributions, close
+from tests.zoo.case import arrays_of, assert_same_distributions, close
 from tests.zoo.cases.inception import SMALL, reference
 
 LEAST = {
@@ -120,13 +120,11 @@ def test_the_old_names_of_densenet_are_those_that_torchvision_renames(monkeypatc
 def test_the_auxiliary_classifier_of_inception_is_torchvisions(backend):
     theirs = inception.InceptionAux(6, 4).double().train()
     ours = Auxiliary.on(backend, dtype="float64")(6, 4).train()
-    ours.load_neutral_state(
-        {key: value.numpy() for key, value in theirs.state_dict().items()}
-    )
+    ours.load_neutral_state(arrays_of(theirs))
     x = np.random.default_rng(0).standard_normal((3, 6, 17, 18))
     close(
         backend.numpy(ours(backend.prepare(x, ours))),
-        theirs(torch.from_numpy(x)).detach().numpy(),
+        theirs(torch.from_numpy(x)),
         1e-9,
     )
 
@@ -135,9 +133,7 @@ def test_inception_in_training_gives_both_outputs_as_torchvision():
     theirs = reference(aux_logits=True)
     theirs.AuxLogits = inception.InceptionAux(768, 5)
     ours = zoo.build("inception_v3", backend="torch", **SMALL)
-    ours.load_neutral_state(
-        {key: value.numpy() for key, value in theirs.state_dict().items()}
-    )
+    ours.load_neutral_state(arrays_of(theirs))
     x = torch.from_numpy(
         np.random.default_rng(0).standard_normal((2, 3, 299, 299)).astype(np.float32)
     )
@@ -145,7 +141,7 @@ def test_inception_in_training_gives_both_outputs_as_torchvision():
         came, wanted = ours.train()(x), theirs.train()(x)
     assert isinstance(came, tuple)
     for mine, leaf in zip(came, wanted, strict=True):
-        close(mine.numpy(), leaf.numpy(), 1e-3)
+        close(mine, leaf, 1e-3)
     with pytest.raises(ShapeError, match="'AuxLogits': it needs at least 299"):
         ours(x[..., 1:])
 

@@ -16,7 +16,15 @@ from deliralike import Network, zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from deliralike.errors import ArgumentError, SettingError, ShapeError, UnknownName
 from deliralike.zoo.encoders import Encoder
-from tests.zoo.case import assert_same_distributions, close, evaluate, scramble
+from tests.zoo.case import (
+    arrays_of,
+    assert_same_distributions,
+    close,
+    drawn,
+    evaluate,
+    on_torch,
+    scramble,
+)
 from tests.zoo.cases.encoders import (
     DECODERS,
     NARROW,
@@ -183,13 +191,12 @@ def test_the_references_files_of_whole_networks_give_its_outputs(row):
         reference = DECODERS[decoder](theirs, encoder_weights=None).double().eval()
     state = scramble(reference)
     options = {"encoder": encoder, "encoder_settings": settings}
-    net = zoo.build(decoder, backend="torch", dtype="float64", **options).eval()
+    net = on_torch(decoder, **options)
     report = zoo.load(net, state)
     assert report.complete
     assert report.notes == ()
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 96)))
-    with torch.no_grad():
-        close(net(x).numpy(), reference(x).numpy(), 1e-9)
+    x = drawn(1, 3, 64, 96)
+    close(net(x), reference(x), 1e-9)
 
 
 def test_a_file_that_needs_other_settings_says_which():
@@ -228,18 +235,10 @@ def test_a_network_on_another_encoder_computes_what_the_reference_does(encoder):
     }
     reference = smp.Unet("small", encoder_weights=None, **settings).double().eval()
     state = scramble(reference)
-    net = zoo.build(
-        "encoder_unet",
-        backend="torch",
-        dtype="float64",
-        encoder=encoder,
-        encoder_settings=ours,
-        **settings,
-    ).eval()
+    net = on_torch("encoder_unet", encoder=encoder, encoder_settings=ours, **settings)
     net.load_neutral_state(state)
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 64, 96)))
-    with torch.no_grad():
-        close(net(x).numpy(), reference(x).numpy(), 1e-9)
+    x = drawn(2, 3, 64, 96)
+    close(net(x), reference(x), 1e-9)
 
 
 UNPADDED = (
@@ -397,15 +396,13 @@ def test_bottlenecks_are_dilated_as_the_reference_does_it(output_stride):
         "output_stride": output_stride,
         "num_classes": 0,
     }
-    net = zoo.build("resnet50", backend="torch", dtype="float64", **settings).eval()
-    net.load_neutral_state(
-        {name: value.numpy() for name, value in reference.state_dict().items()}
-    )
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((1, 3, 64, 48)))
+    net = on_torch("resnet50", **settings)
+    net.load_neutral_state(arrays_of(reference))
+    x = drawn(1, 3, 64, 48)
     for came, wanted in zip(
         net.forward_stages(x).values(), reference(x)[1:], strict=True
     ):
-        close(came.detach().numpy(), wanted.detach().numpy(), 1e-9)
+        close(came, wanted, 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -481,15 +478,15 @@ def test_other_settings_give_the_references_numbers(name, ours, theirs, size):
         .eval()
     )
     state = scramble(reference)
-    net = zoo.build(name, backend="torch", dtype="float64", **narrow, **ours).eval()
+    net = on_torch(name, **narrow, **ours)
     net.load_neutral_state(
         {key: value for key, value in state.items() if key in net.neutral_slots()}
     )
     assert [key for key in state if "decoder.center" not in key] == list(
         net.neutral_slots()
     )
-    x = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, *size)))
-    close(net(x).detach().numpy(), reference(x).detach().numpy(), 1e-9)
+    x = drawn(2, 3, *size)
+    close(net(x), reference(x), 1e-9)
 
 
 # Start values

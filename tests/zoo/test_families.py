@@ -11,12 +11,13 @@ from numpy.testing import assert_array_equal
 
 from deliralike import zoo
 from deliralike.errors import ShapeError
+from tests.zoo.case import drawn, on_torch
 
 
 def scrambled(name, **settings):
     """A network on PyTorch in evaluation mode, with every number in its state away from its start
     value."""
-    net = zoo.build(name, backend="torch", dtype="float64", seed=2, **settings).eval()
+    net = on_torch(name, seed=2, **settings)
     generator = np.random.default_rng(1)
     state = net.neutral_state()
     for key, value in state.items():
@@ -35,7 +36,7 @@ def batch_norm(x, state, at):
     return F.batch_norm(x, *(state[f"{at}.{name}"] for name in names), False, 0.0, 1e-5)
 
 
-SAMPLE = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 65, 47)))
+SAMPLE = drawn(2, 3, 65, 47)
 
 
 def test_the_small_residual_network_computes_what_the_paper_says():

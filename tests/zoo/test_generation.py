@@ -11,6 +11,7 @@ from deliralike.errors import CapabilityError, IndexRangeError, SettingError, Sh
 from deliralike.zoo.sequences.generation import Choice
 from deliralike.zoo.sequences.llama import Llama
 from tests.references import Later
+from tests.zoo.case import arrays_of
 from tests.zoo.cases import gpt2, llama, mamba2, t5, whisper
 
 transformers = Later("transformers")
@@ -64,7 +65,7 @@ def spectrograms():
 def network(name, backend):
     settings, _ = MODELS[name]
     built = zoo.build(name, backend=backend, dtype="float64", **settings)
-    state = {key: value.numpy() for key, value in reference(name).state_dict().items()}
+    state = arrays_of(reference(name))
     built.load_neutral_state(state)
     return built
 

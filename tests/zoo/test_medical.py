@@ -260,7 +260,7 @@ def test_other_settings_give_the_references_numbers(label):
             if isinstance(wanted, list)
             else [(came, wanted)]
         ):
-            close(mine.numpy(), other.numpy(), 1e-10)
+            close(mine, other, 1e-10)
 
 
 # Swin UNETR's own

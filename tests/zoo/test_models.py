@@ -24,6 +24,7 @@ from tests.zoo.case import (
     close,
     computed,
     evaluate,
+    on_torch,
     ours,
     start_state,
     started,
@@ -311,7 +312,7 @@ def test_without_classes_the_head_is_left_out_and_its_input_comes(label):
     case, generator = CASES[label], np.random.default_rng(5)
     network = case.build("torch").eval()
     settings = {**case.settings, network.outputs: 0}
-    headless = zoo.build(case.name, backend="torch", dtype="float64", **settings).eval()
+    headless = on_torch(case.name, **settings)
     state, paths = network.neutral_state(), network.head_paths
     of_heads = tuple(f"{path}." for path in paths)
     gone = {

@@ -15,7 +15,7 @@ from deliralike.errors import ShapeError
 from deliralike.zoo.classification.efficientvit import LinearAttention
 from deliralike.zoo.tables import CORNERS, EDGES, SMOOTH, resampled
 from tests.references import Later
-from tests.zoo.case import close
+from tests.zoo.case import close, drawn, on_torch
 from tests.zoo.cases import CASES, dinov3, swin, vit
 from tests.zoo.cases.llama import in_double_precision
 
@@ -142,7 +142,7 @@ def test_position_tables_of_another_image_size_are_the_publishers(
     network = zoo.build(name, backend="torch", image_size=image_size, **settings)
     zoo.load(network, state)
     found = network.neutral_state()[table]
-    close(found, rule(tokens, found.shape[1]).numpy(), 1e-5)
+    close(found, rule(tokens, found.shape[1]), 1e-5)
 
 
 def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_back(
@@ -163,8 +163,7 @@ def test_the_file_of_hugging_faces_distilled_deit_gives_its_outputs_and_goes_bac
     name = "deit_tiny_distilled_patch16_224"
     network = zoo.build(name, backend="torch", weights=file, **settings).eval()
     x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)).astype("float32"))
-    with torch.no_grad():
-        close(network(x).numpy(), theirs(x).logits.numpy(), 1e-5)
+    close(network(x), theirs(x).logits, 1e-5)
     weights.write(tmp_path / "ours.safetensors", network)
     back = tmp_path / "back.safetensors"
     zoo.convert(tmp_path / "ours.safetensors", back, name, "transformers", **settings)
@@ -216,12 +215,12 @@ def test_blocks_of_dinov2_give_maps_of_patches_without_class_and_registers(
     network = zoo.build(
         name, backend="torch", dtype="float64", weights=file, **DINOV2_SMALL
     )
-    x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)))
+    x = drawn(2, 3, 15, 15)
     with torch.no_grad():
         wanted = module(x, output_hidden_states=True).hidden_states[1]
         came = network.eval().forward_stages(x)["encoder_layer_0"]
     patches = wanted[:, -9:].permute(0, 2, 1).reshape(2, 8, 3, 3)
-    close(came.numpy(), patches.numpy(), 1e-10)
+    close(came, patches, 1e-10)
 
 
 @pytest.mark.parametrize("name", HF_DINOV2)
@@ -234,12 +233,12 @@ def test_dinov2_goes_back_to_hugging_face(name, tmp_path):
     *_, layout = network.keymaps
     state = layout.to_layout(network.neutral_state())
     assert set(state) == set(weights.read(file))
-    x = torch.from_numpy(generator().standard_normal((2, 3, 15, 15)))
+    x = drawn(2, 3, 15, 15)
     with torch.no_grad():
         wanted = module(x).last_hidden_state
         weights.write(file, state)
         came = type(module).from_pretrained(tmp_path, dtype=torch.float64)(x)
-    close(came.last_hidden_state.numpy(), wanted.numpy(), 1e-10)
+    close(came.last_hidden_state, wanted, 1e-10)
 
 
 SIGLIP = "vit_base_patch16_siglip_224"
@@ -269,10 +268,10 @@ def test_the_file_of_hugging_faces_siglip_gives_the_features_of_pictures(
     network = zoo.build(
         SIGLIP, backend="torch", dtype="float64", weights=file, **settings
     )
-    x = torch.from_numpy(generator().standard_normal((2, 3, image_size, image_size)))
+    x = drawn(2, 3, image_size, image_size)
     with torch.no_grad():
         wanted = module(x, interpolate_pos_encoding=True).pooler_output
-        close(network.eval()(x).numpy(), wanted.numpy(), 1e-10)
+        close(network.eval()(x), wanted, 1e-10)
 
 
 def test_siglip_goes_back_to_hugging_face(tmp_path):
@@ -307,11 +306,10 @@ def test_the_file_of_hugging_faces_dinov3_gives_its_class_token_and_goes_back(tm
         weights=file,
         **settings,
     )
-    x = torch.from_numpy(generator().standard_normal((2, 3, 20, 10)))
+    x = drawn(2, 3, 20, 10)
     with torch.no_grad(), in_double_precision():
         wanted = module(x).pooler_output
-    with torch.no_grad():
-        close(network.eval()(x).numpy(), wanted.numpy(), 1e-10)
+    close(network.eval()(x), wanted, 1e-10)
     (layout,) = network.keymaps
     found = layout.to_layout(network.neutral_state())
     state = weights.read(file)
@@ -333,7 +331,7 @@ def test_the_bias_table_of_another_window_is_resampled_and_the_index_is_the_netw
         .permute(0, 2, 3, 1)
         .reshape(49, 2)
     )
-    close(target.adapt_weight(name, source[name], shape), wanted.numpy(), 1e-12)
+    close(target.adapt_weight(name, source[name], shape), wanted, 1e-12)
     mended, own = target.adapt_state(source), target.neutral_state()
     for key in (key for key in own if key.endswith("relative_position_index")):
         assert_array_equal(mended[key], own[key])
@@ -359,10 +357,7 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(
     single one."""
     case = CASES[label]
     narrow, wide = (
-        zoo.build(
-            case.name, backend="torch", dtype="float64", **case.settings, dims=d
-        ).eval()
-        for d in (dims, dims + 1)
+        on_torch(case.name, **case.settings, dims=d) for d in (dims, dims + 1)
     )
     state, wider = narrow.neutral_state(), {}
     for name, slot in wide.neutral_slots().items():
@@ -374,12 +369,11 @@ def test_a_further_axis_that_kernels_do_not_look_along_changes_nothing(
             wider[name][..., kernel // 2 if kernel % 2 else 0] = state[name]
     wide.load_neutral_state(wider)
     x = generator().standard_normal((2, 3, *(19, 17, length)[2 - dims :]))
-    with torch.no_grad():
-        close(
-            wide(torch.from_numpy(x)).numpy(),
-            narrow(torch.from_numpy(x[..., 0].copy())).numpy(),
-            1e-9,
-        )
+    close(
+        wide(torch.from_numpy(x)),
+        narrow(torch.from_numpy(x[..., 0].copy())),
+        1e-9,
+    )
 
 
 # Bad input
@@ -422,4 +416,4 @@ def test_linear_attention_over_many_places_stays_within_float16():
     wanted = layer(x)
     with torch.autocast("cpu", torch.float16):
         came = layer(x)
-    close(came.detach().numpy(), wanted.detach().numpy(), 0.05)
+    close(came, wanted, 0.05)

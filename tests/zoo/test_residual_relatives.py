@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from deliralike import zoo
+from tests.zoo.case import arrays_of
 
 
 def test_kernels_that_are_normalised_start_with_the_lengths_of_plain_ones():
@@ -52,7 +53,7 @@ def test_files_of_the_authors_tcn_load(weight_norm):
     theirs.tcn = torch.nn.Module()
     theirs.tcn.network = torch.nn.Sequential(block(weight_norm))
     theirs.linear = torch.nn.Linear(4, 3)
-    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    state = arrays_of(theirs)
     settings = {"num_classes": 3, "in_channels": 2, "widths": (4,), "kernel_size": 3}
     network = zoo.build("tcn", backend="torch", weights=state, **settings)
     conv = network.tcn.network[0].conv2

@@ -6,7 +6,7 @@ from torch.nn.functional import interpolate
 
 from deliralike import zoo
 from tests.references import Later
-from tests.zoo.case import scramble
+from tests.zoo.case import arrays_of, scramble
 from tests.zoo.cases.sam import SMALL, reference
 
 transformers = Later("transformers")
@@ -57,9 +57,7 @@ def test_a_whole_file_of_hugging_face_gives_its_encoders_output():
     network = zoo.build(
         "samvit_base_patch16", backend="torch", dtype="float64", **NETWORK
     )
-    report = zoo.load(
-        network, {name: x.numpy() for name, x in theirs.state_dict().items()}
-    )
+    report = zoo.load(network, arrays_of(theirs))
     assert not (report.missing or report.unexpected)
     x = torch.randn(2, 3, 9, 9, dtype=torch.float64)
     with torch.no_grad():

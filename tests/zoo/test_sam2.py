@@ -5,7 +5,7 @@ import torch
 
 from deliralike import zoo
 from tests.references import Later
-from tests.zoo.case import close, scramble
+from tests.zoo.case import arrays_of, close, scramble
 from tests.zoo.cases.llama import in_double_precision
 from tests.zoo.cases.sam2 import SMALL, Encoder
 
@@ -57,9 +57,8 @@ def test_a_whole_file_of_hugging_face_gives_its_encoders_maps_and_goes_back():
     x = torch.from_numpy(PICTURES)
     with torch.no_grad(), in_double_precision():
         wanted = theirs.vision_encoder(x).fpn_hidden_states
-    with torch.no_grad():
-        for came, one in zip(network.eval()(x), wanted, strict=True):
-            close(came.numpy(), one.numpy(), 1e-10)
+    for came, one in zip(network.eval()(x), wanted, strict=True):
+        close(came, one, 1e-10)
     back = keymap(network, "transformers").to_layout(network.neutral_state())
     vision = {key: value for key, value in state.items() if key.startswith("vision_")}
     np.testing.assert_equal(back, vision)
@@ -81,10 +80,10 @@ def test_timms_file_has_the_trunk_alone_and_gives_its_stages():
     theirs = timms()
     settings = NETWORK | {"neck_chans": 0}
     network = zoo.build("sam2_hiera_tiny", backend="torch", dtype="float64", **settings)
-    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    state = arrays_of(theirs)
     assert zoo.load(network, state).complete
     x = torch.from_numpy(PICTURES)
     with torch.no_grad():
         wanted = theirs.forward_intermediates(x, intermediates_only=True)
         for came, one in zip(network.eval()(x), wanted, strict=True):
-            close(came.numpy(), one.numpy(), 1e-10)
+            close(came, one, 1e-10)

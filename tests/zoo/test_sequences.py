@@ -16,7 +16,7 @@ from deliralike.zoo.sequences.rotary import frequencies
 from deliralike.zoo.sequences.t5 import Stack
 from deliralike.zoo.sequences.whisper import sines_then_cosines
 from tests.references import Later
-from tests.zoo.case import assert_same, close, computed, theirs
+from tests.zoo.case import assert_same, close, computed, on_torch, theirs
 from tests.zoo.cases import CASES, bert, gpt2, llama, mamba2
 from tests.zoo.programs import as_one_program
 
@@ -291,12 +291,9 @@ def test_the_file_of_hugging_faces_network_gives_its_outputs(label, tmp_path):
     module = case.reference().double().eval()
     module.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
-    net = zoo.build(
-        case.name, backend="torch", dtype="float64", weights=file, **case.settings
-    ).eval()
+    net = on_torch(case.name, weights=file, **case.settings)
     inputs = [torch.from_numpy(x) for x in case.inputs()]
-    with torch.no_grad():
-        close(net(*inputs).numpy(), case.call(module, *inputs).numpy(), 1e-10)
+    close(net(*inputs), case.call(module, *inputs), 1e-10)
 
 
 def test_files_of_state_spaces_fit():

@@ -11,7 +11,7 @@ import torch
 from deliralike import zoo
 from deliralike.backends.outline import BACKEND as OUTLINE
 from tests.references import compute_on_cpu
-from tests.zoo.case import close, scramble
+from tests.zoo.case import close, drawn, on_torch, scramble
 from tests.zoo.cases import convnext, mobilenet_v4, swin, vit
 
 with warnings.catch_warnings():
@@ -132,8 +132,8 @@ def pair(which):
     ):  # starts at zero in a ViT
         torch.nn.init.normal_(theirs.head.weight)
     state = scramble(theirs)
-    ours = zoo.build(name, backend="torch", dtype="float64", **settings).eval()
-    x = torch.from_numpy(np.random.default_rng(1).standard_normal((2, *shape)))
+    ours = on_torch(name, **settings)
+    x = drawn(2, *shape)
     return theirs, state, ours, x
 
 
@@ -146,7 +146,7 @@ def test_timms_weights_give_timms_outputs_and_go_back(which):
     ours.load_neutral_state(taken)
     with torch.no_grad():
         wanted = theirs(x).numpy()
-        close(ours(x).numpy(), wanted, 1e-9)
+        close(ours(x), wanted, 1e-9)
     back = keymap.to_layout(ours.neutral_state())
     np.testing.assert_equal(back, state)
 
