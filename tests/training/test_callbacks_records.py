@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import struct
+import time
 
 import numpy as np
 import pytest
@@ -267,6 +268,20 @@ def test_tensorboard_finds_losses_rates_and_metrics(tmp_path, backend):
     assert {tag for tag, _ in found} == steps | {
         f"validation/{name}" for name in metrics
     }
+
+
+def test_tensorboard_has_a_finished_epoch_in_its_file_while_the_run_goes_on(tmp_path):
+    board = TensorBoard(tmp_path)
+    run = a_run()
+    board.on_start(run)
+    board.write_step(STEPS[0])
+    time.sleep(0.1)  # the first values are written at once
+    board.on_epoch(run, EPOCHS[0])
+    until = time.monotonic() + 60.0
+    while ("validation/accuracy", 1) not in scalars(tmp_path):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    board.on_end(run)
 
 
 def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path):

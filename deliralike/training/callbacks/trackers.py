@@ -93,8 +93,9 @@ class TensorBoard(Tracker):
 
     def on_start(self, run: Run) -> None:
         """Open a new file of events."""
+        # in a second values are in the file, also of a program that is killed
         self._writer = self._package.SummaryWriter(
-            str(self.folder), purge_step=run.step
+            str(self.folder), purge_step=run.step, flush_secs=1
         )
 
     def on_end(self, run: Run) -> None:
