@@ -1,6 +1,5 @@
 """Datasets by name. The package of a dataset is imported when the dataset is loaded, not before."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from deliralike.data.user_data import kind, load_user_data
 from deliralike.errors import refuse_unknown, refuse_unknown_settings
 from deliralike.setting_types import refuse_other_types
 from deliralike.terminal import warn
+
+_NAMES = ("digits",)
 
 
 def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> Dataset:
@@ -41,16 +42,16 @@ def load(name: str, *, held_out: float = 0.2, seed: int = 0, **options: Any) -> 
         ((1438, 1, 8, 8), (359, 1, 8, 8), ('0', '1', '2'))
     """
     refuse_other_types(name, load, {"held_out": held_out, "seed": seed})
-    if name not in _READERS and kind(name):
+    if name not in _NAMES and kind(name):
         return load_user_data(name, held_out=held_out, seed=seed, **options)
-    refuse_unknown(name, _READERS, f"there is no dataset {name!r}")
+    refuse_unknown(name, _NAMES, f"there is no dataset {name!r}")
     if Path(name).is_dir():
         warn(
             f"{name!r} is the dataset that comes with a package, and not the folder of that name "
             f"here, which is './{name}'"
         )
     refuse_unknown_settings(f"dataset {name!r}", options, ("held_out", "seed"))
-    return _READERS[name](held_out=held_out, seed=seed)
+    return _digits(held_out, seed)
 
 
 def known() -> list[str]:
@@ -60,10 +61,10 @@ def known() -> list[str]:
         >>> known()
         ['digits']
     """
-    return sorted(_READERS)
+    return list(_NAMES)
 
 
-def _digits(*, held_out: float, seed: int) -> Dataset:
+def _digits(held_out: float, seed: int) -> Dataset:
     """Return 1,797 handwritten digits of 8x8 pixels with 17 grey levels.
 
     Source: Alpaydin and Kaynak 1998, UCI.
@@ -80,8 +81,3 @@ def _digits(*, held_out: float, seed: int) -> Dataset:
     train, evaluated = stratified_split(samples, held_out, seed)
     classes = tuple(str(name) for name in raw.target_names)
     return Dataset("digits", train, evaluated, classes)
-
-
-_READERS: dict[str, Callable[..., Dataset]] = {
-    "digits": _digits,
-}
