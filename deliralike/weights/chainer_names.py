@@ -50,10 +50,25 @@ def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
     are_unique = len(set(neutral_names.values())) == len(neutral_names)
     if not example or not are_unique:
         return bare, notes
+    ordered = {name: neutral_names[name] for name in _in_order(bare)}
     note = (
         f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
     )
-    return neutral_names, (*notes, note)
+    return ordered, (*notes, note)
+
+
+def _in_order(bare: Mapping[str, str]) -> list[str]:
+    """Return names with the parameters of each link in the order of their numbers.
+
+    A link has a set of them, whose order in a file differs from run to run.
+    """
+    links = list(dict.fromkeys(name.rpartition("/")[0] for name in bare.values()))
+
+    def rank(name: str) -> tuple[int, int, str]:
+        link, _, leaf = bare[name].rpartition("/")
+        return links.index(link), len(leaf), leaf
+
+    return sorted(bare, key=rank)
 
 
 def _of_snapshot(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:

@@ -309,3 +309,33 @@ def test_a_name_that_the_file_has_not_is_refused_with_the_nearest(tmp_path):
     path = saved(tmp_path, under_words(values_of(network)))
     with pytest.raises(UnknownName, match="frist_weight"):
         weights.load(network, path, match={"layers.0.weight": "frist_weight"})
+
+
+class Recurrent(Network):
+    def __init__(self, size):
+        super().__init__()
+        self.rnn = self.nn.LSTM(size, size)
+
+    def forward(self, x):
+        return self.rnn(x)[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_parameters_of_a_chainer_link_are_in_the_order_of_their_numbers(tmp_path, seed):
+    """In the file they are in the order of a set: a different one in every process."""
+    rng = np.random.default_rng(seed)
+    gates = {f"rnn/0/w{number}": rng.normal(size=(3, 3)) for number in range(8)}
+    gates |= {f"rnn/0/b{number}": rng.normal(size=3) for number in range(8)}
+    network = Recurrent.on(BACKEND)(3)
+    shuffled = {}
+    for place in rng.permutation(16):
+        name = list(gates)[place]
+        shuffled[name] = gates[name]
+    weights.load(network, saved(tmp_path, shuffled), match=True, guess=True)
+    of_input, of_hidden = "w0 w1 w2 w3".split(), "w4 w5 w6 w7".split()
+    wanted = {}
+    for kind, letter in (("weight", "w"), ("bias", "b")):
+        for side, names in (("ih", of_input), ("hh", of_hidden)):
+            parts = [gates[f"rnn/0/{name.replace('w', letter)}"] for name in names]
+            wanted[f"rnn.{kind}_{side}_l0"] = np.concatenate(parts)
+    assert_holds(network, wanted)
