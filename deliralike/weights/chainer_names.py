@@ -1,6 +1,7 @@
 """Conversion between Chainer's names (``a/b/W``) and neutral names (``a.b.weight``)."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,32 +44,37 @@ def neutral(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
         return bare, notes
     neutral_names = {}
     example = ""
-    for name, bare_name in bare.items():
+    for name in _by_number(bare):
+        bare_name = bare[name]
         neutral_names[name] = _neutral_name(bare_name)
         if not example and neutral_names[name] != bare_name:
             example = name
     are_unique = len(set(neutral_names.values())) == len(neutral_names)
     if not example or not are_unique:
         return bare, notes
-    ordered = {name: neutral_names[name] for name in _in_order(bare)}
     note = (
         f"names taken for Chainer's, such as {example!r} for {neutral_names[example]!r}"
     )
-    return ordered, (*notes, note)
+    return neutral_names, (*notes, note)
 
 
-def _in_order(bare: Mapping[str, str]) -> list[str]:
-    """Return names with the parameters of each link in the order of their numbers.
+def _by_number(names: Collection[str]) -> list[str]:
+    """Return names with those that differ in a last number in its order, in the same places.
 
-    A link has a set of them, whose order in a file differs from run to run.
+    A link has a set of parameters, whose order in a file differs from run to run.
+
+    Example:
+        >>> _by_number(["0/w1", "0/b1", "0/w0", "0/b0"])
+        ['0/w0', '0/b0', '0/w1', '0/b1']
     """
-    links = list(dict.fromkeys(name.rpartition("/")[0] for name in bare.values()))
-
-    def rank(name: str) -> tuple[int, int, str]:
-        link, _, leaf = bare[name].rpartition("/")
-        return links.index(link), len(leaf), leaf
-
-    return sorted(bare, key=rank)
+    groups = defaultdict(list)
+    stems = [name.rstrip("0123456789") for name in names]
+    for stem, name in zip(stems, names, strict=True):
+        groups[stem].append(name)
+    rising = {}
+    for stem, group in groups.items():
+        rising[stem] = iter(sorted(group, key=lambda name: (len(name), name)))
+    return [next(rising[stem]) for stem in stems]
 
 
 def _of_snapshot(names: list[str]) -> tuple[dict[str, str], tuple[str, ...]]:
