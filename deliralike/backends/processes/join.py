@@ -42,10 +42,15 @@ def join(engine: str | None = None, timeout: float | None = None) -> ProcessGrou
         1
     """
     if engine is None:
-        engine = os.environ.get(ENGINE) or engines.find_launcher() or _connected()
+        engine = _started_by() or _connected()
     if engine is None:
         return SingleProcess()
     return engines.get(str(engine)).join(time_limit() if timeout is None else timeout)
+
+
+def _started_by() -> str | None:
+    """Return the engine whose launcher started this process, or None."""
+    return os.environ.get(ENGINE) or engines.find_launcher()
 
 
 def _connected() -> str | None:
