@@ -177,6 +177,19 @@ def test_a_convolution_agrees_with_jaxs_own_in_value_and_derivatives(name, trans
     assert_equal(transformed, ours, partial(jaxs_own, settings), x_shape, kernel)
 
 
+@pytest.mark.parametrize("transformed", [derivatives, of_batches])
+def test_planes_that_are_convolved_in_parts_agree_too(transformed, monkeypatch):
+    monkeypatch.setattr(convolution, "_MOST_AT_ONCE", 64)
+    settings = Geometry((2, 1, 2), ((1, 0), (1, 1), (0, 2)), (1,) * 3, (1,) * 3, 1)
+    x_shape, kernel = (3, 3, 10, 9, 7), (5, 3, 3, 2, 3)
+    assert convolution._parts_in_cache((15, 9, 7, 9)) == 5
+
+    def ours(x, weight):
+        return convolve(x, weight, settings)
+
+    assert_equal(transformed, ours, partial(jaxs_own, settings), x_shape, kernel)
+
+
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_a_transposed_convolution_is_the_gradient_of_jaxs_own(name):
     x_shape, kernel, settings = TRANSPOSED[name]
