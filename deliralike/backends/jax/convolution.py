@@ -28,7 +28,7 @@ from deliralike.nn.start import Shape
 _MOST_TAPS = 64
 # windows for each output channel up to which a convolution is a product with the kernel as it lies
 _MOST_WINDOWS = 2
-# dense convolutions that a grouped one is split into: more are quicker, and slower to compile
+# convolutions that one is split into: more are quicker, and slower to compile
 _MOST_PARTS = 8
 # numbers in planes that are convolved at once: more do not stay in the processor's cache
 _MOST_AT_ONCE = 2**20
@@ -240,7 +240,7 @@ def _part_by_part(x: jax.Array, weight: jax.Array, settings: Geometry) -> jax.Ar
 
     XLA's own takes 80 times as long for 3×3 in 32 groups.
     """
-    parts = max(n for n in range(1, _MOST_PARTS + 1) if settings.groups % n == 0)
+    parts = _equal_parts(settings.groups, _MOST_PARTS)
     kernels = _joined(weight, settings.groups // parts, parts)
     of_part = replace(settings, groups=1)
     outputs = []
@@ -307,7 +307,12 @@ def _parts_in_cache(shape: Shape) -> int:
     if any(map(export.is_symbolic_dim, shape)):
         return 1
     wanted = min(_MOST_PARTS, math.prod(shape) // _MOST_AT_ONCE)
-    return max(n for n in range(1, max(wanted, 1) + 1) if shape[0] % n == 0)
+    return _equal_parts(shape[0], max(wanted, 1))
+
+
+def _equal_parts(count: int, most: int) -> int:
+    """Return the largest number of equal parts, up to a limit, that a count is divided into."""
+    return max(n for n in range(1, most + 1) if count % n == 0)
 
 
 def _spread(x: jax.Array, settings: Geometry) -> jax.Array:

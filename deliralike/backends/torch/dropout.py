@@ -107,7 +107,7 @@ class _Dropping:
         if p == 1.0:
             return input * 0.0
         keep_mask = self.mask(_mask_shape(input, by_channel), p, input) * (1.0 - p)
-        return _alpha_dropped(None, input, keep_mask, p)
+        return AlphaDropout.dropped(input, keep_mask, p)
 
     def attention(
         self,
@@ -186,9 +186,6 @@ class _Dropping:
         **__: Any,
     ) -> torch.Tensor:
         return self.fill(numbers, "uniform").mul_(high - low).add_(low)
-
-
-_alpha_dropped: Any = AlphaDropout.dropped  # which looks at no layer
 
 
 def _mask_shape(x: torch.Tensor, by_channel: bool) -> tuple[int, ...]:

@@ -61,7 +61,8 @@ class AlphaDropout(_Dropout):
     Dropped elements are ``-alpha * scale`` of `SELU` in the place of 0.
     """
 
-    def dropped(self, x, mask, rate: float):
+    @staticmethod
+    def dropped(x, mask, rate: float):
         low = -1.7580993408473766  # -alpha * scale
         factor = 1.0 / math.sqrt((1.0 - rate) * (1.0 + rate * low * low))
         return (x * mask + low * (1.0 - mask)) * factor - factor * low * rate
